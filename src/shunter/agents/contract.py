@@ -1,0 +1,123 @@
+"""What an agent adapter is (T9-T12): a description without I/O.
+
+An adapter module has these four functions and nothing else public. `launch` is used at home to build what the host
+will start; `read_event` renders logs at home; `find_outcome` runs in the publisher on the host. Nothing here opens a
+file, reads the clock or looks at the environment; text from an agent is untrusted and never raises.
+
+    launch(turn: Turn) -> Launch            raises AGENT_OPTION for an option the agent does not know
+    read_event(line: bytes) -> list[Event]  one line of stdout, without its newline; [] when there is nothing to show
+    find_outcome(ended: Ended) -> Outcome   what the end was, with the evidence
+    version_argv(command) -> tuple          the cheap command that proves that the program is there
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Dict, Iterable, Optional, Tuple
+
+# Outcome kinds. The first four are what an agent can say of its own work; the rest is what we saw.
+DONE, NEEDS_INPUT, BLOCKED, UNKNOWN = "done", "needs_input", "blocked", "unknown"
+NO_CHANGES, FAILED, LIMIT, AUTH, OVERLOAD = "no_changes", "failed", "limit", "auth", "overload"
+CONTEXT_FULL, USAGE_ERROR, CRASHED = "context_full", "usage_error", "crashed"
+TIMED_OUT, CANCELLED, OOM, LOST, LAUNCH_FAILED = "timed_out", "cancelled", "oom", "lost", "launch_failed"
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What a turn wants. Paths in angle brackets are filled in by the host: see `PLACES`."""
+
+    command: Tuple[str, ...] = ()  # configured program and leading arguments; () = the adapter's own default
+    model: Optional[str] = None
+    effort: Optional[str] = None
+    session_id: Optional[str] = None  # resume this one; None = first turn
+    new_session_id: str = ""  # a fresh UUID that the adapter may give to agents that let us choose
+    permission: str = "workspace"  # workspace (the agent's own sandbox) or unattended
+    max_turns: Optional[int] = None
+    max_budget_usd: Optional[float] = None
+    env: Dict[str, str] = field(default_factory=dict)  # configured additions
+
+
+# Place-holders that the host replaces in argv and env values with the real path of the attempt.
+PLACES = ("{workspace}", "{git_dir}", "{job}", "{schema}", "{last_message}", "{tmp}")
+
+
+@dataclass(frozen=True)
+class SessionRule:
+    """How the supervisor finds the session id while the agent runs, by bytes alone (it has no JSON parser).
+
+    In the first stdout line that holds `marker`, the string value of the key `key` is the id. Both are matched as
+    JSON text with any spaces around the colon; a quoted mention inside another string has backslashes and never fits.
+    """
+
+    marker: str  # e.g. '"thread.started"'
+    key: str  # e.g. 'thread_id'
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What the host starts. The prompt is always stdin, which is then at its end; nothing of it stands in argv."""
+
+    argv: Tuple[str, ...]
+    env: Dict[str, str] = field(default_factory=dict)
+    session: Optional[SessionRule] = None
+    session_id: Optional[str] = None  # known before the start, because we chose it
+    files: Dict[str, str] = field(default_factory=dict)  # written into {job} before the start, mode 0600
+    wants_schema: bool = False  # the host writes the result schema to {schema}
+    permission: str = "workspace"  # what is really in force; the fallback is recorded (T12)
+
+
+@dataclass(frozen=True)
+class Event:
+    """One thing that happened, in one vocabulary for all agents.
+
+    kind: message, thinking, tool, command, file, usage, error, notice, end.
+    """
+
+    kind: str
+    text: str = ""
+    exit_code: Optional[int] = None
+    path: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Tokens of this turn alone; None where the agent tells none. cost_usd as the agent reckons it."""
+
+    input_tokens: Optional[int] = None
+    cached_tokens: Optional[int] = None
+    output_tokens: Optional[int] = None
+    cost_usd: Optional[float] = None
+
+
+@dataclass(frozen=True)
+class Question:
+    text: str
+    options: Tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Ended:
+    """All that is known of a turn's end. `lines` are stdout's, head first, then (after a gap) the kept tail."""
+
+    lines: Iterable[bytes]
+    stderr_tail: bytes
+    exit_code: Optional[int]  # None when killed by a signal
+    signal: Optional[int]
+    last_message: Optional[str]  # content of {last_message}, when the agent wrote it
+    commits: int  # commits ahead of the turn's base, left-overs included
+    files_changed: Tuple[str, ...]
+    previous_usage: Optional[Usage] = None  # of the session before this turn, for agents that count cumulatively
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a turn ended, and why we say so. Limits of text: summary 8 KiB, evidence 1 KiB."""
+
+    kind: str
+    evidence: str
+    summary: str = ""
+    questions: Tuple[Question, ...] = ()
+    usage: Usage = Usage()
+    session_usage: Optional[Usage] = None  # cumulative over the session where the agent counts so
+    session_id: Optional[str] = None
+    structured: bool = False  # summary and kind come from a valid structured result

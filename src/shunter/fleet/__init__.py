@@ -1,0 +1,1 @@
+"""Floor 7: configuration, transports to hosts, the typed host client."""

@@ -1,0 +1,1 @@
+"""Floor 3: records of home and their state tables. Pure."""

@@ -1,0 +1,1 @@
+"""Floor 9: use cases; every face calls these."""
