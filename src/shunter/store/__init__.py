@@ -1,1 +1,1 @@
-"""Floor 5: home's database."""
+"""Floor 5: the store. `open_store` is the way in; `contract.Store` says what it does."""

@@ -1,0 +1,220 @@
+# ruff: noqa: UP045 (the codec reads Optional[X]; on Python 3.11 to 3.13 `X | None` is another thing at run time)
+"""Records of home: what the store holds and what the faces render. Frozen, and strictly decodable by `wire.codec`.
+
+Times are seconds since the epoch (floats); None means "not yet" or "not known", never 0. Ids are those of `wire.ids`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Optional
+
+from ..agents.contract import Question, Usage
+from .states import AttemptState, Step, TaskState, TurnState
+
+SUMMARY_CHARACTERS = 200
+NO_USAGE = Usage()
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A git repository of the user, as one checkout of it was seen at submit."""
+
+    project_id: str  # from the origin URL
+    repo_id: str  # from the common git directory
+    worktree_id: str  # from the checkout
+    worktree: str  # path
+    common_dir: str  # path
+    object_format: str = "sha1"  # or sha256
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the user asked of a task besides the prompt; fixed at submit."""
+
+    timeout_s: Optional[float] = None  # None = no limit
+    max_turns: Optional[int] = None
+    max_budget_usd: Optional[float] = None
+    max_followups: Optional[int] = None
+    close_on: str = "never"  # never, done, any: which outcome closes the task by itself
+    env_profile: Optional[str] = None
+    weight: Optional[str] = None  # the name that memory_mb came from
+    memory_mb: Optional[int] = None  # to reserve on the host
+    slots: int = 1
+    priority: int = 0  # higher goes first
+
+
+NO_OPTIONS = Options()
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Prompt + agent + base; one workspace, one branch, one agent session, on one host. The prompt is no field (P9)."""
+
+    id: str
+    title: str
+    agent: str
+    state: TaskState
+    project_id: str
+    repo_id: str
+    worktree_id: str
+    base_oid: str
+    base_kind: str  # commit or wip
+    branch: str
+    created_at: float
+    model: Optional[str] = None
+    effort: Optional[str] = None
+    permission: str = "workspace"  # or unattended
+    pinned_host: Optional[str] = None  # by the user
+    host: Optional[str] = None  # where it lives, from acceptance on
+    closed_at: Optional[float] = None
+    last_outcome: Optional[str] = None  # kind, see agents.contract
+    head_oid: Optional[str] = None  # published on the host
+    fetched_oid: Optional[str] = None  # delivered home
+    session_id: Optional[str] = None
+    options: Options = NO_OPTIONS
+
+
+@dataclass(frozen=True, slots=True)
+class DiffStat:
+    files: int = 0
+    insertions: int = 0
+    deletions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TurnOutcome:
+    """How a turn ended, and why we say so; the durable part of `agents.contract.Outcome` plus what was published."""
+
+    kind: str
+    evidence: str
+    summary: str = ""
+    questions: tuple[Question, ...] = ()
+    usage: Usage = NO_USAGE
+    session_usage: Optional[Usage] = None
+    structured: bool = False
+    head_oid: Optional[str] = None
+    commits: Optional[int] = None
+    diffstat: Optional[DiffStat] = None
+    files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One run of the agent for a task. `step` is the driver's, `state` is what people see."""
+
+    id: str
+    task_id: str
+    number: int  # from 1
+    state: TurnState
+    step: Step
+    created_at: float
+    host: Optional[str] = None  # of the present attempt
+    attempt_id: Optional[str] = None  # None exactly while no attempt is under way
+    attempt_number: int = 0  # attempts so far
+    uncertain: bool = False  # the host holds the answer and could not be asked
+    uncertain_reason: Optional[str] = None
+    cancel_requested_at: Optional[float] = None
+    cancel_actor: Optional[str] = None
+    exit_code: Optional[int] = None
+    signal: Optional[int] = None
+    outcome: Optional[TurnOutcome] = None
+    error_code: Optional[str] = None
+    error_text: Optional[str] = None
+    claimed_at: Optional[float] = None
+    leased_at: Optional[float] = None
+    shipped_at: Optional[float] = None
+    accepted_at: Optional[float] = None
+    started_at: Optional[float] = None
+    ended_at: Optional[float] = None
+    fetched_at: Optional[float] = None
+    settled_at: Optional[float] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try to launch a turn on a host; `number` grows with every try and never comes back (fencing)."""
+
+    id: str
+    turn_id: str
+    number: int
+    host: str
+    state: AttemptState
+    created_at: float
+    lease_token: Optional[str] = None
+    failure_code: Optional[str] = None
+    ended_at: Optional[float] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Requirements:
+    """What a row needs of a host, and what it prefers. Rows with equal requirements and pin are interchangeable."""
+
+    agent: str
+    slots: int = 1
+    memory_mb: Optional[int] = None
+    object_format: str = "sha1"
+    capabilities: tuple[str, ...] = ()
+    project_id: str = ""
+    worktree_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A turn in the queue or under way: ids, a sanitised summary and bounded codes, nothing else (P9)."""
+
+    turn_id: str
+    task_id: str
+    summary: str
+    requirements: Requirements
+    priority: int = 0
+    pinned_host: Optional[str] = None
+    not_before: Optional[float] = None
+    owner: Optional[str] = None  # id of the dispatcher that has claimed it; None = waits
+    error_code: Optional[str] = None  # of the last try
+    seq: int = 0  # place in the queue, given by the store
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line of the audit trail; append only."""
+
+    at: float
+    kind: str
+    actor: str
+    task_id: Optional[str] = None
+    turn_id: Optional[str] = None
+    attempt_id: Optional[str] = None
+    from_state: Optional[str] = None
+    to_state: Optional[str] = None
+    reason: Optional[str] = None
+    seq: int = 0  # given by the store
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A dispatcher process: a random id made at its start, and what is needed to judge later whether it lives (P7)."""
+
+    id: str
+    host_id: str
+    boot_id: str
+    pid: int
+    start_time: Optional[int] = None  # clock ticks since boot; None = not known, never a mismatch
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """The leadership row. `owner` None: nobody leads; the term stays, so that it only ever grows."""
+
+    owner: Optional[Owner]
+    term: int
+    renewed_at: float
+    ttl_s: float
+
+
+def sanitised_summary(text: str) -> str:
+    """One printable line of at most 200 characters; every control or format character becomes a space."""
+    printable = "".join(character if character.isprintable() else " " for character in text[: 8 * SUMMARY_CHARACTERS])
+    line = " ".join(printable.split())
+    return line if len(line) <= SUMMARY_CHARACTERS else line[: SUMMARY_CHARACTERS - 1] + "…"

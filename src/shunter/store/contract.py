@@ -1,0 +1,218 @@
+"""What a store is. These docstrings are the specification; `tests/contract/test_store.py` holds every driver to them.
+
+Words: a *compare-and-set* answers False (or None) when the record is no longer what the caller believed, and then
+nothing has changed; that is an answer and no error. A move that the tables of `model.states` forbid is a fault of
+ours and raises INTERNAL. Every change writes its event in the same transaction. Each call is one transaction, none
+reaches a machine or runs git, and all may be called from several threads and several processes at once.
+
+Any call may raise STORE_UNAVAILABLE (cannot be reached, or locked too long), STORE_DAMAGED or DISK_FULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, TypedDict, Unpack
+
+from ..model.records import Attempt, Event, Leader, Owner, Project, Row, Task, Turn, TurnOutcome
+from ..model.states import Step, TaskState, TurnState
+
+
+class Facts(TypedDict, total=False):
+    """What a move may record besides the step. What is left out, or None, stays as it was."""
+
+    exit_code: int | None
+    signal: int | None
+    outcome: TurnOutcome | None  # its kind becomes the task's last outcome, its head the task's head
+    error_code: str | None
+    error_text: str | None
+    started_at: float | None  # by the host's clock, else the time of the move
+    ended_at: float | None  # likewise
+    lease_token: str | None  # of the attempt
+    session_id: str | None  # of the task; the first one stays
+    head_oid: str | None  # of the task
+    fetched_oid: str | None  # of the task
+
+
+class Store(Protocol):
+    """Home's memory: tasks, turns, attempts, the queue, the audit trail, and who leads."""
+
+    def close(self) -> None:
+        """Close the connections of all threads; a second call is harmless."""
+
+    # Tasks
+
+    def add_task(self, task: Task, turn: Turn, row: Row, project: Project, events: Iterable[Event] = ()) -> Row:
+        """Store a queued task with its first turn, at the end of the queue; the row comes back with its place."""
+
+    def add_turn(self, turn: Turn, row: Row, *, actor: str, events: Iterable[Event] = ()) -> Row:
+        """Store a follow-up and set its task to queued. Raises TASK_UNKNOWN, TASK_CLOSED, or TASK_BUSY (open turn)."""
+
+    def find_task(self, prefix: str) -> Task:
+        """The one task whose id begins so; a full id wins. Raises TASK_UNKNOWN, or TASK_AMBIGUOUS with candidates."""
+
+    def load_task(self, task_id: str) -> Task:
+        """By the full id; raises TASK_UNKNOWN."""
+
+    def load_project(self, task: Task) -> Project:
+        """The checkout that the task came from, as it was seen last."""
+
+    def list_tasks(
+        self, *, states: Sequence[TaskState] | None = None, project_id: str | None = None, limit: int = 100
+    ) -> list[Task]:
+        """Newest first; states None means all of them. The cost grows with the limit, not with the store."""
+
+    def count_tasks(self) -> dict[TaskState, int]:
+        """How many tasks are in each state; states without any are left out."""
+
+    def record_session(self, task_id: str, session_id: str) -> bool:
+        """Keep the agent's session id the moment it is known (T10). False when another one is kept: the first stays."""
+
+    def mark_fetched(self, task_id: str, oid: str, *, actor: str, now: float) -> bool:
+        """This commit of the task is at home. False when it was already recorded; a second call is harmless."""
+
+    def close_task(self, task_id: str, *, actor: str, reason: str, now: float) -> bool:
+        """Close an open or lost task. False when it is closed or abandoned. Raises TASK_UNKNOWN, TASK_BUSY."""
+
+    # Turns and attempts
+
+    def load_turn(self, turn_id: str) -> Turn:
+        """Raises TASK_UNKNOWN."""
+
+    def load_turns(self, task_id: str) -> list[Turn]:
+        """First to last; an unknown task has none."""
+
+    def load_latest_turns(self, task_ids: Sequence[str]) -> dict[str, Turn]:
+        """The last turn of each task, by task id."""
+
+    def load_attempts(self, turn_id: str) -> list[Attempt]:
+        """First to last."""
+
+    def open_turns(self, *, waiting: bool = True) -> list[Turn]:
+        """Every turn that is not settled, oldest first. waiting=False leaves out those that still wait."""
+
+    def move_turn(
+        self,
+        turn_id: str,
+        attempt_id: str | None,
+        expect_step: Step,
+        to_step: Step,
+        *,
+        actor: str,
+        now: float,
+        reason: str | None = None,
+        state: TurnState | None = None,
+        **facts: Unpack[Facts],
+    ) -> bool:
+        """Compare-and-set one step on by (id, attempt, step), together with what is known by now.
+
+        The turn's state follows from the step; for `ended` the caller gives the final one. Acceptance sets the task
+        active and records where it lives. Not for the ways back (`return_row`), the claim (`claim_row`) and the last
+        step (`settle_turn`). Ends the uncertainty. False: somebody else moved it, nothing was written.
+        """
+
+    def mark_uncertain(
+        self, turn_id: str, attempt_id: str, uncertain: bool, *, actor: str, now: float, reason: str | None = None
+    ) -> bool:
+        """Set or clear the flag of a turn that is under way. False when the attempt is no longer the turn's."""
+
+    def request_cancel(self, task_id: str, *, actor: str, now: float) -> Turn | None:
+        """Flag the task's open turn and return it as it was before; None when no turn is open. Raises TASK_UNKNOWN.
+
+        The first request stands, repeating it changes nothing. A turn that still waits is then settled by the caller
+        (`settle_turn` from waiting with attempt None), one under way by its driver.
+        """
+
+    def settle_turn(
+        self,
+        turn_id: str,
+        attempt_id: str | None,
+        expect_step: Step,
+        *,
+        state: TurnState,
+        task_state: TaskState,
+        actor: str,
+        now: float,
+        reason: str | None = None,
+        tombstoned: bool = False,
+        **facts: Unpack[Facts],
+    ) -> bool:
+        """The end of a turn, decided once: final state, the task's state and last outcome; its row goes.
+
+        `tombstoned`: the host has promised that the attempt can never start; required at accepted for a turn that
+        did not run. Compare-and-set as in `move_turn`.
+        """
+
+    # Queue
+
+    def waiting_rows(self, *, now: float, per_shape: int = 64) -> list[Row]:
+        """Rows that may be claimed now, by priority (highest first), then by place.
+
+        Of rows that want the same (requirements and pin) only the first `per_shape` are given; pass at least the
+        number of free slots of the whole pool and nothing that could be claimed is missing. Rows whose time has not
+        come are left out (`next_due`).
+        """
+
+    def list_rows(self, *, limit: int = 100) -> list[Row]:
+        """The queue in order: rows that wait and, with an owner, rows that are under way."""
+
+    def load_row(self, turn_id: str) -> Row | None:
+        """None when the turn is settled."""
+
+    def next_due(self, *, now: float) -> float | None:
+        """The earliest time after `now` at which a deferred row may be claimed."""
+
+    def claim_row(self, turn_id: str, *, host: str, attempt_id: str, owner: str, now: float) -> Turn | None:
+        """Compare-and-set from waiting to claimed: host and a fresh attempt are durable before any remote effect (P5).
+
+        None when it no longer waits, when a cancel was requested (the caller settles it), or when another dispatcher
+        leads by now.
+        """
+
+    def return_row(
+        self,
+        turn_id: str,
+        attempt_id: str,
+        from_step: Step,
+        *,
+        actor: str,
+        now: float,
+        reason_code: str,
+        not_before: float | None = None,
+        tombstoned: bool = False,
+    ) -> bool:
+        """Give the attempt up and put the turn back to its old place in the queue (P6). Compare-and-set.
+
+        From accepted, or while uncertain, only `tombstoned`, since the host may hold the attempt: else INTERNAL (P13).
+        """
+
+    # Audit trail
+
+    def record_events(self, events: Iterable[Event]) -> None:
+        """Append events that go with no change of state."""
+
+    def events_since(self, seq: int, *, task_id: str | None = None, limit: int = 1000) -> list[Event]:
+        """Events with a greater number, oldest first."""
+
+    # Leadership
+
+    def read_leader(self) -> Leader:
+        """Who leads; `owner` None when nobody does."""
+
+    def take_leadership(
+        self, owner: Owner, *, now: float, dead: Callable[[Owner], bool | None], ttl_s: float = 15.0
+    ) -> int | None:
+        """Lead from now on: the new term, or None while another one leads.
+
+        `dead` judges the present owner: True (proved dead) replaces it at once, None (cannot tell) only once its lease
+        has run out, False (lives) never, however late it is. Rows under way get the new owner. It is called outside
+        the transaction. Taking it again as the present owner gives the same term.
+        """
+
+    def renew_leadership(self, owner: Owner, term: int, *, now: float) -> bool:
+        """False: somebody else leads, stop."""
+
+    def resign_if_idle(self, owner: Owner, term: int) -> bool:
+        """Stop leading unless a turn is open, in one transaction with that look, so that no submit is left behind.
+
+        True: this owner does not lead (any more). False: there is work, go on.
+        """

@@ -1,0 +1,286 @@
+"""The moves of a turn through its steps: the writing half of the store that guards by `model.states`."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Unpack
+
+from ..model import states
+from ..model.records import Event, Row, Task, Turn
+from ..model.states import AttemptState, Step, TaskState, TurnState
+from ..wire.codec import dumps
+from ..wire.errors import ShunterError
+from . import columns
+
+if TYPE_CHECKING:  # a class that only annotations name costs every command its making
+    from .contract import Facts
+
+# Times are set by the move itself; started and ended may be known better by the host.
+_TIME_OF_STEP = {
+    Step.LEASED: "leased_at",
+    Step.SHIPPED: "shipped_at",
+    Step.ACCEPTED: "accepted_at",
+    Step.RUNNING: "started_at",
+    Step.ENDED: "ended_at",
+    Step.FETCHED: "fetched_at",
+    Step.SETTLED: "settled_at",
+}
+_TURN_FACTS = ("exit_code", "signal", "error_code", "error_text", "started_at", "ended_at")
+_TASK_FACTS = ("session_id", "head_oid", "fetched_oid")
+
+
+class TurnWrites:
+    """Needs `_write`, `_run`, `_record` and the readers of the class that mixes it in."""
+
+    def _write(self) -> AbstractContextManager[None]:
+        raise NotImplementedError
+
+    def _run(self, name: str, values: dict[str, Any]) -> sqlite3.Cursor:
+        raise NotImplementedError
+
+    def _record(self, events: Iterable[Event]) -> None:
+        raise NotImplementedError
+
+    def _records(self, name: str, **values: Any) -> list[sqlite3.Row]:
+        raise NotImplementedError
+
+    def load_turn(self, turn_id: str) -> Turn:
+        raise NotImplementedError
+
+    def load_task(self, task_id: str) -> Task:
+        raise NotImplementedError
+
+    def load_row(self, turn_id: str) -> Row | None:
+        raise NotImplementedError
+
+    def claim_row(self, turn_id: str, *, host: str, attempt_id: str, owner: str, now: float) -> Turn | None:
+        values = {"id": turn_id, "host": host, "attempt_id": attempt_id, "owner": owner, "now": now}
+        with self._write():
+            if self._run("claim_turn", values).rowcount != 1:
+                return None
+            turn = self.load_turn(turn_id)
+            attempt = {"id": attempt_id, "turn_id": turn_id, "number": turn.attempt_number, "host": host, "now": now}
+            self._run("insert_attempt", attempt)
+            self._run("claim_row", {"turn_id": turn_id, "owner": owner})
+            self._record([_stepped(turn, Step.WAITING, Step.CLAIMED, actor=owner, now=now, reason=host)])
+        return turn
+
+    def return_row(
+        self,
+        turn_id: str,
+        attempt_id: str,
+        from_step: Step,
+        *,
+        actor: str,
+        now: float,
+        reason_code: str,
+        not_before: float | None = None,
+        tombstoned: bool = False,
+    ) -> bool:
+        _check_step(from_step, Step.WAITING)
+        with self._write():
+            turn = self.load_turn(turn_id)
+            if turn.attempt_id != attempt_id or turn.step != from_step:
+                return False
+            if not tombstoned and (turn.uncertain or from_step in states.TOMBSTONE_STEPS):
+                raise _fault(f"turn {turn_id} must not return from {from_step}: its host gave no tombstone")
+            self._run("return_turn", {"id": turn_id, "attempt_id": attempt_id, "from_step": from_step.value})
+            self._end_attempt(attempt_id, tombstoned=tombstoned, now=now, failure_code=reason_code)
+            self._run("return_row", {"turn_id": turn_id, "not_before": not_before, "error_code": reason_code})
+            self._record([_stepped(turn, from_step, Step.WAITING, actor=actor, now=now, reason=reason_code)])
+            if from_step == Step.ACCEPTED:
+                task = self.load_task(turn.task_id)
+                self._move_task(task, TaskState.QUEUED, actor=actor, now=now, reason=reason_code)
+                if turn.number == 1:
+                    self._run("record_task_host", {"id": task.id, "host": None})
+        return True
+
+    def move_turn(
+        self,
+        turn_id: str,
+        attempt_id: str | None,
+        expect_step: Step,
+        to_step: Step,
+        *,
+        actor: str,
+        now: float,
+        reason: str | None = None,
+        state: TurnState | None = None,
+        **facts: Unpack[Facts],
+    ) -> bool:
+        _check_step(expect_step, to_step)
+        if to_step in (Step.WAITING, Step.CLAIMED, Step.SETTLED):
+            raise _fault(f"the step to {to_step} has a call of its own")
+        with self._write():
+            turn = self.load_turn(turn_id)
+            if turn.attempt_id != attempt_id or turn.step != expect_step:
+                return False
+            self._write_turn(
+                turn, to_step, _state_at(turn, to_step, state), actor=actor, now=now, reason=reason, facts=facts
+            )
+            if to_step == Step.ACCEPTED:
+                values = {"id": attempt_id, "state": "accepted", "failure_code": None, "ended_at": None}
+                self._run("move_attempt", values)
+                self._run("record_task_host", {"id": turn.task_id, "host": turn.host})
+                self._move_task(self.load_task(turn.task_id), TaskState.ACTIVE, actor=actor, now=now, reason=reason)
+            if to_step == Step.ENDED and attempt_id is not None:
+                self._end_attempt(attempt_id, tombstoned=False, now=now, failure_code=facts.get("error_code"))
+        return True
+
+    def settle_turn(
+        self,
+        turn_id: str,
+        attempt_id: str | None,
+        expect_step: Step,
+        *,
+        state: TurnState,
+        task_state: TaskState,
+        actor: str,
+        now: float,
+        reason: str | None = None,
+        tombstoned: bool = False,
+        **facts: Unpack[Facts],
+    ) -> bool:
+        _check_step(expect_step, Step.SETTLED)
+        with self._write():
+            turn = self.load_turn(turn_id)
+            if turn.attempt_id != attempt_id or turn.step != expect_step:
+                return False
+            if state not in states.FINAL_TURN_STATES:
+                raise _fault(f"{state} is no end of a turn")
+            self._write_turn(
+                turn,
+                Step.SETTLED,
+                _state_at(turn, Step.SETTLED, state),
+                actor=actor,
+                now=now,
+                reason=reason,
+                facts=facts,
+            )
+            if attempt_id is not None:
+                code = facts.get("error_code") or turn.error_code
+                self._end_attempt(attempt_id, tombstoned=tombstoned, now=now, failure_code=code)
+            self._delete_row(turn_id)
+            self._move_task(self.load_task(turn.task_id), task_state, actor=actor, now=now, reason=reason)
+        return True
+
+    def mark_uncertain(
+        self, turn_id: str, attempt_id: str, uncertain: bool, *, actor: str, now: float, reason: str | None = None
+    ) -> bool:
+        with self._write():
+            turn = self.load_turn(turn_id)
+            values = {"id": turn_id, "attempt_id": attempt_id, "uncertain": int(uncertain)}
+            changed = self._run("mark_uncertain", {**values, "reason": reason if uncertain else None}).rowcount == 1
+            if changed and turn.uncertain != uncertain:
+                kind = "uncertain" if uncertain else "certain"
+                self._record([_event(turn, kind, actor=actor, now=now, reason=reason)])
+        return changed
+
+    def request_cancel(self, task_id: str, *, actor: str, now: float) -> Turn | None:
+        with self._write():
+            self.load_task(task_id)
+            found = self._records("load_open_turn", task_id=task_id)
+            if not found:
+                return None
+            turn = columns.read_turn(found[0])
+            if self._run("request_cancel", {"id": turn.id, "actor": actor, "now": now}).rowcount == 1:
+                self._record([_event(turn, "cancel_requested", actor=actor, now=now)])
+        return turn
+
+    # Pieces of the transactions above
+
+    def _write_turn(
+        self, turn: Turn, to_step: Step, state: TurnState, *, actor: str, now: float, reason: str | None, facts: Facts
+    ) -> None:
+        outcome = facts.get("outcome")
+        times: dict[str, float | None] = dict.fromkeys(_TIME_OF_STEP.values())
+        given = {name: facts.get(name) for name in _TURN_FACTS if facts.get(name) is not None}
+        values = {**dict.fromkeys(_TURN_FACTS), **times, _TIME_OF_STEP[to_step]: now, **given}
+        values |= {"id": turn.id, "attempt_id": turn.attempt_id, "from_step": turn.step.value, "to_step": to_step.value}
+        values |= {"state": state.value, "outcome": None if outcome is None else dumps(outcome)}
+        self._run("move_turn", values)
+        task_facts = {name: facts.get(name) for name in _TASK_FACTS}
+        if outcome is not None:
+            task_facts["head_oid"] = task_facts["head_oid"] or outcome.head_oid
+        last_outcome = None if outcome is None else outcome.kind
+        if last_outcome or any(task_facts.values()):
+            self._run("record_task_facts", {"id": turn.task_id, "last_outcome": last_outcome, **task_facts})
+        if facts.get("lease_token") is not None:
+            self._run("record_lease_token", {"id": turn.attempt_id, "lease_token": facts.get("lease_token")})
+        self._record([_stepped(turn, turn.step, to_step, actor=actor, now=now, reason=reason, state=state)])
+
+    def _move_task(self, task: Task, to: TaskState, *, actor: str, now: float, reason: str | None) -> None:
+        if task.state == to:
+            return
+        if not states.may_move_task(task.state, to):
+            raise _fault(f"task {task.id} must not go from {task.state} to {to}")
+        if to == TaskState.CLOSED:
+            self._run("close_task", {"id": task.id, "from_state": task.state.value, "now": now})
+        else:
+            self._run("move_task", {"id": task.id, "from_state": task.state.value, "to_state": to.value})
+        moved = Event(
+            at=now, kind="task", actor=actor, task_id=task.id, from_state=task.state, to_state=to, reason=reason
+        )
+        self._record([moved])
+
+    def _end_attempt(self, attempt_id: str, *, tombstoned: bool, now: float, failure_code: str | None) -> None:
+        """An attempt that is over already stays as it is."""
+        found = self._records("load_attempt_state", id=attempt_id)
+        ran = bool(found) and found[0]["state"] == AttemptState.ACCEPTED
+        state = AttemptState.TOMBSTONED if tombstoned else AttemptState.ENDED if ran else AttemptState.FAILED
+        values = {"id": attempt_id, "state": state.value, "failure_code": failure_code, "ended_at": now}
+        self._run("move_attempt", values)
+
+    def _delete_row(self, turn_id: str) -> None:
+        row = self.load_row(turn_id)
+        if row is not None:
+            self._run("delete_row", {"turn_id": turn_id})
+            requirements = columns.requirements_text(row.requirements)
+            self._run("delete_unused_shape", {"pinned_host": row.pinned_host or "", "requirements": requirements})
+
+
+def _state_at(turn: Turn, to_step: Step, given: TurnState | None) -> TurnState:
+    """The turn's state after the step; raises INTERNAL for a move that the table does not have."""
+    state = states.STATE_OF_STEP.get(to_step) or given or turn.state
+    if given not in (None, state):
+        raise _fault(f"turn {turn.id} cannot be {given} at {to_step}")
+    if to_step not in states.STATE_OF_STEP and state not in states.FINAL_TURN_STATES:
+        raise _fault(f"turn {turn.id} needs its final state at {to_step}")
+    if not states.may_move_turn(turn.state, state):
+        raise _fault(f"turn {turn.id} must not go from {turn.state} to {state}")
+    return state
+
+
+def _check_step(old: Step, new: Step) -> None:
+    if not states.may_step(old, new):
+        raise _fault(f"no way leads from {old} to {new}")
+
+
+def _fault(text: str) -> ShunterError:
+    return ShunterError("INTERNAL", text, hint="please report this")
+
+
+def _event(turn: Turn, kind: str, *, actor: str, now: float, reason: str | None = None) -> Event:
+    attempt = turn.attempt_id
+    return Event(
+        at=now, kind=kind, actor=actor, task_id=turn.task_id, turn_id=turn.id, attempt_id=attempt, reason=reason
+    )
+
+
+def _stepped(
+    turn: Turn, old: Step, new: Step, *, actor: str, now: float, reason: str | None, state: TurnState | None = None
+) -> Event:
+    words = [state.value if state in states.FINAL_TURN_STATES else None, reason]
+    return Event(
+        at=now,
+        kind="turn",
+        actor=actor,
+        task_id=turn.task_id,
+        turn_id=turn.id,
+        attempt_id=turn.attempt_id,
+        from_state=old.value,
+        to_state=new.value,
+        reason=": ".join(word for word in words if word) or None,
+    )
