@@ -1,0 +1,313 @@
+"""Claude Code (`claude -p --output-format stream-json`); facts from runs of 2.1.197 and 2.1.332.
+
+- stream-json needs --verbose. A session is looked up by directory, so it can be resumed in its own workspace only.
+- `--dangerously-skip-permissions` is refused for root. `unattended` is therefore an allow list in mode dontAsk, which
+  works for root and users alike; it lets every command run except one that writes a file inside `.git` directly.
+- `workspace` is Claude's own sandbox: files outside of the workspace are read-only to commands, edits are accepted
+  inside of it only, network through its proxy alone. On Linux it needs bubblewrap and socat on the host; without them
+  the CLI refuses to start, which we ask for: with its sandbox missing it would otherwise run commands in the open.
+- `subtype` is no sign of success: an API error ends in `success` with is_error true.
+- A message of the model `<synthetic>` is the CLI's own, which is how limits are told. It is part of the error channel.
+- total_cost_usd counts the session in 2.1.332 and the run in 2.1.197; the usage is the run's in both.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Dict, List, Optional, Tuple
+
+from .contract import (
+    AUTH,
+    FAILED,
+    LIMIT,
+    OVERLOAD,
+    USAGE_ERROR,
+    Ended,
+    Event,
+    Launch,
+    Outcome,
+    SessionRule,
+    Turn,
+    Usage,
+)
+from .options import check_options
+from .refusal import judge_refusal
+from .result import SCHEMA, find_result, parse_result
+from .stream import (
+    EVENTS_PER_LINE,
+    amount_at,
+    bounded,
+    count_at,
+    flag_at,
+    list_at,
+    one_line,
+    parse_object,
+    text_at,
+    value_at,
+)
+from .verdict import SESSION_UNKNOWN, Complaint, Seen, decide_outcome
+
+_SESSION = SessionRule(marker='"init"', key="session_id")
+_QUIET = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1"}
+_SANDBOX = {
+    "sandbox": {
+        "enabled": True,
+        "failIfUnavailable": True,
+        "autoAllowBashIfSandboxed": True,
+        "allowUnsandboxedCommands": False,
+    }
+}
+# A comma list, since the option would swallow further words. Bash alone in the sandbox: edits go by acceptEdits.
+_SANDBOXED_TOOLS = "Bash,Glob,Grep,Skill,Task"
+_ALL_TOOLS = "Bash,Edit,Glob,Grep,NotebookEdit,Read,Skill,Task,WebFetch,WebSearch,Write"
+_EXIT_CODE = re.compile(r"Exit code (\d{1,3})\b")
+
+
+def launch(turn: Turn) -> Launch:
+    check_options("claude", turn)
+    argv = [*(turn.command or ("claude",)), "-p", "--output-format", "stream-json", "--verbose"]
+    if turn.session_id is not None:
+        argv += ["--resume", turn.session_id]
+    elif turn.new_session_id:
+        argv += ["--session-id", turn.new_session_id]
+    if turn.permission == "workspace":
+        argv += ["--permission-mode", "acceptEdits", "--allowedTools", _SANDBOXED_TOOLS]
+        argv += ["--settings", json.dumps(_SANDBOX, separators=(",", ":"))]
+    else:
+        argv += ["--permission-mode", "dontAsk", "--allowedTools", _ALL_TOOLS]
+    if turn.model is not None:
+        argv += ["--model", turn.model]
+    if turn.effort is not None:
+        argv += ["--effort", turn.effort]
+    if turn.max_turns is not None:
+        argv += ["--max-turns", str(turn.max_turns)]
+    if turn.max_budget_usd is not None:
+        argv += ["--max-budget-usd", f"{turn.max_budget_usd:.4f}"]
+    argv += ["--json-schema", json.dumps(SCHEMA, separators=(",", ":"))]
+    return Launch(
+        argv=tuple(argv),
+        env={**_QUIET, **turn.env},
+        session=_SESSION,
+        session_id=turn.session_id or turn.new_session_id or None,
+        permission=turn.permission,
+    )
+
+
+def version_argv(command: Tuple[str, ...] = ()) -> Tuple[str, ...]:
+    return (*(command or ("claude",)), "--version")
+
+
+def sandbox_programs() -> Tuple[str, ...]:
+    """Programs that a host must have for permission `workspace`; without them only `unattended` can be had."""
+    return ("bwrap", "socat")
+
+
+def prepare_prompt(text: str) -> str:
+    """A prompt that begins with `/` would be taken for a command of the CLI and never reach the model."""
+    return f"The task:\n\n{text}" if text.lstrip().startswith("/") else text
+
+
+def find_outcome(ended: Ended) -> Outcome:
+    seen = Seen()
+    notes = _Notes()
+    for line in ended.lines:
+        event = parse_object(line)
+        if event is not None:
+            _see(seen, notes, event)
+    return decide_outcome(ended, seen)
+
+
+class _Notes:
+    """What earlier events leave for the final one."""
+
+    def __init__(self) -> None:
+        self.limit = ""  # of a rejected rate_limit_event: which window, and its end as Unix seconds
+        self.error = ""  # the error name of the last message
+        self.synthetic = ""  # text of the last message when the CLI itself wrote it
+
+
+def _see(seen: Seen, notes: _Notes, event: Dict[str, Any]) -> None:
+    kind = text_at(event, "type")
+    if kind == "system":
+        _see_system(seen, event)
+    elif kind == "rate_limit_event":
+        _see_limit(notes, event)
+    elif kind == "assistant":
+        _see_message(seen, notes, event)
+    elif kind == "user":
+        seen.complaint, notes.synthetic, notes.error = None, "", ""
+    elif kind == "result":
+        _see_result(seen, notes, event)
+    else:
+        return
+    seen.events += 1
+    seen.session_id = bounded(text_at(event, "session_id"), 128) or seen.session_id
+
+
+def _see_system(seen: Seen, event: Dict[str, Any]) -> None:
+    if text_at(event, "subtype") == "api_retry":
+        error, status = text_at(event, "error"), count_at(event, "error_status")
+        seen.complaint = Complaint(
+            _judge(error, "", status), f"the last request failed: {error} {status or ''}".rstrip()
+        )
+
+
+def _see_limit(notes: _Notes, event: Dict[str, Any]) -> None:
+    info = value_at(event, "rate_limit_info")
+    if text_at(info, "status") == "rejected":
+        resets_at = count_at(info, "resetsAt")
+        notes.limit = (
+            f"{text_at(info, 'rateLimitType')} limit, resetsAt {resets_at if resets_at is not None else 'unknown'}"
+        )
+
+
+def _see_message(seen: Seen, notes: _Notes, event: Dict[str, Any]) -> None:
+    text = "\n".join(text_at(part, "text") for part in list_at(event, "message", "content"))
+    notes.error = text_at(event, "error")
+    notes.synthetic = text if text_at(event, "message", "model") == "<synthetic>" else ""
+    if notes.error:
+        seen.complaint = Complaint(_judge(notes.error, text, None), f"the turn failed: {notes.error}: {text}")
+    else:
+        seen.complaint = None  # it went on after all
+        seen.final_text = text or seen.final_text
+
+
+def _see_result(seen: Seen, notes: _Notes, event: Dict[str, Any]) -> None:
+    failed = flag_at(event, "is_error")
+    subtype, text = text_at(event, "subtype"), text_at(event, "result")
+    if subtype == "error_max_structured_output_retries":
+        failed = False  # the work is done, only its description is missing
+    seen.ended_well = None if failed is None else not failed
+    seen.usage, seen.session_usage = _usage(event)
+    if failed:
+        seen.complaint = _complaint(event, notes)
+        return
+    refusal = judge_refusal(notes.synthetic) if notes.synthetic else FAILED
+    if refusal != FAILED:
+        seen.ended_well, seen.complaint = False, Complaint(refusal, f"the turn failed: {notes.synthetic}")
+        return
+    seen.final_text = text or seen.final_text
+    structured = value_at(event, "structured_output")
+    seen.result = find_result(text) if structured is None else parse_result(structured)
+
+
+def _complaint(event: Dict[str, Any], notes: _Notes) -> Complaint:
+    subtype = text_at(event, "subtype")
+    errors = "; ".join(each for each in list_at(event, "errors")[:8] if isinstance(each, str))
+    text = text_at(event, "result") or errors or notes.synthetic
+    lower = text[:8192].lower()
+    if any(mark in lower for mark in SESSION_UNKNOWN):
+        return Complaint(USAGE_ERROR, f"session unknown: {text}")
+    if "already in use" in lower or "sandbox required but unavailable" in lower:
+        return Complaint(USAGE_ERROR, text)
+    if subtype.startswith("error_max_"):
+        return Complaint(FAILED, f"{subtype}: {text}")
+    kind = LIMIT if notes.limit else _judge(notes.error, text, count_at(event, "api_error_status"))
+    said = [text or subtype or "no reason given", notes.limit, text_at(event, "terminal_reason")]
+    return Complaint(kind, "the turn failed: " + "; ".join(part for part in said if part and part != "completed"))
+
+
+def _judge(error: str, text: str, status: Optional[int]) -> str:
+    """The error's name where it is one of the known ones, except that a text may tell overload from a limit."""
+    by_text = judge_refusal(text, status)
+    if error == "rate_limit":
+        return by_text if by_text == OVERLOAD else LIMIT
+    named = {
+        "authentication_failed": AUTH,
+        "billing_error": LIMIT,
+        "overloaded": OVERLOAD,
+        "server_error": OVERLOAD,
+    }
+    return by_text if by_text != FAILED else named.get(error, FAILED)
+
+
+def _usage(event: Dict[str, Any]) -> Tuple[Usage, Optional[Usage]]:
+    """Usage of the run, and of the session where the CLI counts so; input includes what went through the cache."""
+    usage = value_at(event, "usage")
+    total_usd = amount_at(event, "total_cost_usd")
+    cached = count_at(usage, "cache_read_input_tokens")
+    parts = [count_at(usage, "input_tokens"), cached, count_at(usage, "cache_creation_input_tokens")]
+    known = [part for part in parts if part is not None]
+    since = value_at(event, "model_usage_since_last_result")
+    costs = [amount_at(each, "costUSD") for each in since.values()] if isinstance(since, dict) else None
+    run = Usage(
+        input_tokens=sum(known) if known else None,
+        cached_tokens=cached,
+        output_tokens=count_at(usage, "output_tokens"),
+        cost_usd=total_usd if costs is None else sum(cost for cost in costs if cost is not None),
+    )
+    return run, None if costs is None else Usage(cost_usd=total_usd)
+
+
+def read_event(line: bytes) -> List[Event]:
+    event = parse_object(line)
+    if event is None:
+        text = bounded(line[: 64 * 1024].decode("utf-8", "replace").strip())
+        return [Event("notice", text)] if text else []
+    kind = text_at(event, "type")
+    parts = list_at(event, "message", "content")[:EVENTS_PER_LINE]
+    if kind == "assistant":
+        return [shown for part in parts for shown in _part_events(part)]
+    if kind == "user":
+        return [shown for part in parts for shown in _tool_result_events(part)]
+    if kind == "system":
+        return _system_events(event)
+    if kind == "rate_limit_event" and text_at(event, "rate_limit_info", "status") == "rejected":
+        return [Event("error", "the account's limit is reached")]
+    if kind == "result":
+        return _end_events(event)
+    return []
+
+
+def _part_events(part: Any) -> List[Event]:
+    kind = text_at(part, "type")
+    if kind == "text":
+        return [Event("message", bounded(text_at(part, "text")))]
+    if kind == "thinking":
+        return [Event("thinking", bounded(text_at(part, "thinking")))]
+    name = text_at(part, "name")
+    if kind != "tool_use" or name == "StructuredOutput":
+        return []
+    if name == "Bash":
+        return [Event("command", bounded(text_at(part, "input", "command")))]
+    path = text_at(part, "input", "file_path") or text_at(part, "input", "notebook_path")
+    if name in ("Write", "Edit", "MultiEdit", "NotebookEdit"):
+        return [Event("file", name.lower(), path=bounded(path))]
+    about = path or text_at(part, "input", "pattern") or text_at(part, "input", "description")
+    return [Event("tool", one_line(f"{name} {about}".rstrip(), 4096))]
+
+
+def _tool_result_events(part: Any) -> List[Event]:
+    """A tool's output; which tool it was, the line does not tell. Only a failing command tells its exit code."""
+    if text_at(part, "type") != "tool_result":
+        return []
+    content = value_at(part, "content")
+    if isinstance(content, list):
+        content = "\n".join(text_at(each, "text") for each in content)
+    text = content if isinstance(content, str) else ""
+    if text == "Structured output provided successfully":
+        return []
+    code = _EXIT_CODE.match(text) if flag_at(part, "is_error") else None
+    return [Event("tool", bounded(text), exit_code=int(code.group(1)) if code else None)]
+
+
+def _system_events(event: Dict[str, Any]) -> List[Event]:
+    subtype = text_at(event, "subtype")
+    if subtype == "api_retry":
+        return [Event("notice", bounded(f"the request failed ({text_at(event, 'error')}) and is tried again"))]
+    if subtype == "permission_denied":
+        return [Event("notice", bounded("refused: " + text_at(event, "message")))]
+    return []
+
+
+def _end_events(event: Dict[str, Any]) -> List[Event]:
+    usage, _ = _usage(event)
+    cost = "" if usage.cost_usd is None else f", {usage.cost_usd:.4f} USD"
+    told = (
+        f"{usage.input_tokens or 0} tokens in ({usage.cached_tokens or 0} cached), {usage.output_tokens or 0} out{cost}"
+    )
+    failed = flag_at(event, "is_error") is not False
+    errors = [text_at(event, "result"), *(each for each in list_at(event, "errors")[:8] if isinstance(each, str))]
+    reason = "; ".join(each for each in errors if each) or text_at(event, "subtype")
+    return [Event("usage", told), Event("end", bounded(f"failed: {reason}") if failed else "completed")]

@@ -1,0 +1,142 @@
+"""The structured result that an agent hands in at the end of a turn (T11).
+
+Agents with a schema option get `SCHEMA`; it keeps to the subset that strict providers accept (every property required,
+no additional ones, no lengths). Everything else may end its output with the same object in a fenced block:
+
+    ```shunter-result
+    {"status": "needs_input", "summary": "…", "questions": [{"text": "…", "options": ["a", "b"]}], "files_changed": []}
+    ```
+
+A malformed result is no result: nothing here raises, and what is too long is cut.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Dict, Iterable, List, Optional, Tuple
+
+from .contract import BLOCKED, DONE, NEEDS_INPUT, Question
+from .stream import bounded, parse_object
+
+SUMMARY_LIMIT_BYTES = 8 * 1024
+QUESTION_LIMIT_BYTES = 2 * 1024
+QUESTIONS_LIMIT = 32
+PATHS_LIMIT = 10_000
+BLOCK_LIMIT_BYTES = 256 * 1024
+
+SCHEMA: Dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "status": {
+            "type": "string",
+            "enum": [DONE, NEEDS_INPUT, BLOCKED],
+            "description": "done: the task is finished. needs_input: you need an answer from a person. "
+            "blocked: you cannot go on and no answer would help.",
+        },
+        "summary": {"type": "string", "description": "What you did and found, for the person who gave the task."},
+        "questions": {
+            "type": "array",
+            "description": "What you need to know; empty unless the status is needs_input.",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "text": {"type": "string"},
+                    "options": {
+                        "type": "array",
+                        "items": {"type": "string"},
+                        "description": "Possible answers; empty when any answer will do.",
+                    },
+                },
+                "required": ["text", "options"],
+                "additionalProperties": False,
+            },
+        },
+        "files_changed": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "Paths you changed, relative to the repository.",
+        },
+    },
+    "required": ["status", "summary", "questions", "files_changed"],
+    "additionalProperties": False,
+}
+
+
+@dataclass(frozen=True)
+class Result:
+    """What the agent says of its own work; `files_changed` is its word, not what git saw."""
+
+    status: str  # done, needs_input or blocked
+    summary: str
+    questions: Tuple[Question, ...] = ()
+    files_changed: Tuple[str, ...] = ()
+
+
+def parse_result(value: Any) -> Optional[Result]:
+    """A result from plain JSON values. Status and summary must be there; unknown keys are let pass; wrong types not."""
+    if not isinstance(value, dict) or value.get("status") not in (DONE, NEEDS_INPUT, BLOCKED):
+        return None
+    summary = value.get("summary")
+    questions = _parse_questions(value.get("questions", []))
+    files = value.get("files_changed", [])
+    if not isinstance(summary, str) or questions is None or not _is_texts(files):
+        return None
+    return Result(
+        status=value["status"],
+        summary=bounded(summary, SUMMARY_LIMIT_BYTES),
+        questions=questions,
+        files_changed=tuple(bounded(path) for path in files[:PATHS_LIMIT]),
+    )
+
+
+def _parse_questions(value: Any) -> Optional[Tuple[Question, ...]]:
+    if not isinstance(value, list):
+        return None
+    questions: List[Question] = []
+    for item in value:
+        if (
+            not isinstance(item, dict)
+            or not isinstance(item.get("text"), str)
+            or not _is_texts(item.get("options", []))
+        ):
+            return None
+        options = item.get("options", [])[:QUESTIONS_LIMIT]
+        questions.append(
+            Question(
+                text=bounded(item["text"], QUESTION_LIMIT_BYTES),
+                options=tuple(bounded(option, QUESTION_LIMIT_BYTES) for option in options),
+            )
+        )
+    return tuple(questions[:QUESTIONS_LIMIT])
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def find_result(text: str) -> Optional[Result]:
+    """The result in an agent's last message: the whole message is the object, or it holds a fenced block."""
+    whole = parse_object(text)
+    if whole is not None:
+        return parse_result(whole)
+    return find_block(line.encode("utf-8", "replace") for line in text.split("\n"))
+
+
+def find_block(lines: Iterable[bytes]) -> Optional[Result]:
+    """The result in the last fenced `shunter-result` block; None when that one is malformed, too long or not closed."""
+    block: Optional[List[bytes]] = None
+    size = 0
+    result: Optional[Result] = None
+    for line in lines:
+        mark = line[:64].strip()
+        if mark == b"```shunter-result":
+            block, size, result = [], 0, None
+        elif block is not None and mark == b"```":
+            if size <= BLOCK_LIMIT_BYTES:
+                result = parse_result(parse_object(b"\n".join(block)))
+            block = None
+        elif block is not None:
+            size += len(line) + 1
+            if size <= BLOCK_LIMIT_BYTES:
+                block.append(line)
+    return result

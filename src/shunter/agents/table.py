@@ -1,0 +1,64 @@
+"""Which module describes an agent. A module is loaded only when its agent is asked for.
+
+A name is `codex`, `claude`, or `exec:` and a command line, which is split as a shell would but run without one.
+"""
+
+from __future__ import annotations
+
+import importlib
+import shlex
+from typing import List, NamedTuple, Protocol, Tuple, cast
+
+from ..wire.errors import ShunterError
+from .contract import Ended, Event, Launch, Outcome, Turn
+
+MODULES = {
+    "claude": "shunter.agents.claude",
+    "codex": "shunter.agents.codex",
+    "exec": "shunter.agents.exec",
+}
+
+
+class Adapter(Protocol):
+    """The functions of an adapter module; see `contract` for what each must do."""
+
+    def launch(self, turn: Turn) -> Launch: ...
+    def version_argv(self, command: Tuple[str, ...] = ()) -> Tuple[str, ...]: ...
+    def sandbox_programs(self) -> Tuple[str, ...]: ...
+    def prepare_prompt(self, text: str) -> str: ...
+    def find_outcome(self, ended: Ended) -> Outcome: ...
+    def read_event(self, line: bytes) -> List[Event]: ...
+
+
+class AgentName(NamedTuple):
+    """A name taken apart: the adapter's name, and the command that an `exec:` name brings along."""
+
+    adapter: str
+    command: Tuple[str, ...]
+
+
+def parse_name(name: str) -> AgentName:
+    """Raises AGENT_UNKNOWN, or AGENT_OPTION for a command line that cannot be split or is empty."""
+    adapter, colon, line = name.partition(":")
+    if adapter not in MODULES or (colon and adapter != "exec"):
+        raise ShunterError(
+            "AGENT_UNKNOWN", f"no agent is called {name!r}", hint=f"known are {', '.join(known_names())}"
+        )
+    if not colon:
+        return AgentName(adapter, ())
+    try:
+        command = tuple(shlex.split(line))
+    except ValueError as exc:
+        raise ShunterError("AGENT_OPTION", f"the command line of {name!r} cannot be split: {exc}") from exc
+    if not command:
+        raise ShunterError("AGENT_OPTION", f"{name!r} has no command after the colon", hint="write exec:make, say")
+    return AgentName(adapter, command)
+
+
+def known_names() -> Tuple[str, ...]:
+    return tuple("exec:<command line>" if name == "exec" else name for name in sorted(MODULES))
+
+
+def load(name: str) -> Adapter:
+    """The adapter for a name; raises AGENT_UNKNOWN with the known names."""
+    return cast(Adapter, importlib.import_module(MODULES[parse_name(name).adapter]))

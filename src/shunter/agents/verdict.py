@@ -1,0 +1,178 @@
+"""How a turn ended, decided from what the stream told and how the process ended. Shared by agents with an event stream.
+
+In this order, and the first that speaks decides:
+
+1. the structured result of a turn that ended well;
+2. the error channel of the event stream, when nothing followed the error;
+3. how the process ended;
+4. what is in the workspace: changes without a result are `unknown`, neither changes nor a result is `no_changes`.
+
+An exit status of 0 never outweighs an error, and without changes and without tokens nothing is ever `done`.
+"""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass, field
+from typing import NamedTuple, Optional, Tuple
+
+from .contract import (
+    CRASHED,
+    DONE,
+    FAILED,
+    LAUNCH_FAILED,
+    LOST,
+    NO_CHANGES,
+    UNKNOWN,
+    USAGE_ERROR,
+    Ended,
+    Outcome,
+    Usage,
+)
+from .refusal import judge_refusal
+from .result import SUMMARY_LIMIT_BYTES, Result
+from .stream import bounded, last_line, one_line
+
+EVIDENCE_LIMIT_BYTES = 1024
+# What CLIs print, before any event, about a session that they do not have or may not open.
+SESSION_UNKNOWN = ("no conversation found with session id", "no rollout found for thread id", "no saved session found")
+_USAGE = (
+    "error: unknown option",
+    "error: unexpected argument",
+    "error: option ",
+    "error: invalid value",
+    "error parsing -c overrides",
+    "no prompt provided",
+    "input must be provided",
+    "not inside a trusted directory",
+    "cannot be used with root",
+    "sandbox required but unavailable",
+    "is already in use",
+)
+
+
+class Complaint(NamedTuple):
+    """The last word of the error channel: an outcome kind and the raw text."""
+
+    kind: str
+    text: str
+
+
+@dataclass
+class Seen:
+    """What the stream told. `ended_well` is the final event's word; None when it never came or had no known type."""
+
+    events: int = 0
+    ended_well: Optional[bool] = None
+    complaint: Optional[Complaint] = None
+    final_text: str = ""
+    result: Optional[Result] = None
+    usage: Usage = field(default_factory=Usage)
+    session_usage: Optional[Usage] = None
+    session_id: Optional[str] = None
+
+
+def decide_outcome(ended: Ended, seen: Seen) -> Outcome:
+    kind, evidence = _decide(ended, seen)
+    structured = seen.result is not None and _ended_well(ended, seen)
+    return Outcome(
+        kind=kind,
+        evidence=one_line(evidence, EVIDENCE_LIMIT_BYTES),
+        summary=seen.result.summary if structured and seen.result else bounded(seen.final_text, SUMMARY_LIMIT_BYTES),
+        questions=seen.result.questions if structured and seen.result else (),
+        usage=seen.usage,
+        session_usage=seen.session_usage,
+        session_id=seen.session_id,
+        structured=structured,
+    )
+
+
+def _ended_well(ended: Ended, seen: Seen) -> bool:
+    if seen.ended_well is not None:
+        return seen.ended_well
+    return ended.exit_code == 0 and seen.complaint is None
+
+
+def _decide(ended: Ended, seen: Seen) -> Tuple[str, str]:
+    if _ended_well(ended, seen):
+        if seen.result is not None:
+            return decide_structured(ended, seen.result, has_tokens=_has_tokens(seen.usage))
+        if ended.exit_code == 0:
+            return decide_unstructured(ended)
+        kind, evidence = judge_exit(ended)
+        return kind, f"the turn ended well, then: {evidence}"
+    if seen.complaint is not None:
+        return seen.complaint
+    if seen.ended_well is False:
+        return FAILED, "the agent reported a failure without a reason"
+    return judge_exit(ended) if seen.events else judge_start(ended)
+
+
+def decide_structured(ended: Ended, result: Result, *, has_tokens: bool) -> Tuple[str, str]:
+    if result.status == DONE and not has_changes(ended) and not has_tokens:
+        return NO_CHANGES, "the result says done, but there are neither changes nor tokens used"
+    late = "" if ended.exit_code == 0 else f", then {describe_exit(ended)}"
+    return result.status, f"the structured result says {result.status}{late}"
+
+
+def decide_unstructured(ended: Ended) -> Tuple[str, str]:
+    """For an agent with a result of its own: exit status 0 and changes alone do not tell whether the task is done."""
+    if has_changes(ended):
+        return UNKNOWN, "exit status 0 and changes, but no valid structured result"
+    return NO_CHANGES, "exit status 0, no changes and no structured result"
+
+
+def has_changes(ended: Ended) -> bool:
+    return ended.commits > 0 or bool(ended.files_changed)
+
+
+def _has_tokens(usage: Usage) -> bool:
+    return bool(usage.input_tokens or usage.output_tokens or usage.cost_usd)
+
+
+def judge_exit(ended: Ended) -> Tuple[str, str]:
+    """A process that ended without a word of its own in the stream."""
+    if ended.signal is not None or (ended.exit_code is not None and 128 < ended.exit_code < 160):
+        return CRASHED, describe_exit(ended)
+    if ended.exit_code is None:
+        return LOST, describe_exit(ended)
+    if ended.exit_code == 0:
+        return decide_unstructured(ended)
+    return FAILED, _with_stderr(ended)
+
+
+def judge_start(ended: Ended) -> Tuple[str, str]:
+    """A process that ended without any event: its stderr holds only the CLI's own words, so they may be read."""
+    if not ended.exit_code:
+        return judge_exit(ended)
+    words = ended.stderr_tail[-8192:].decode("utf-8", "replace").lower()
+    text = _with_stderr(ended)
+    if any(mark in words for mark in SESSION_UNKNOWN):
+        return USAGE_ERROR, f"session unknown: {text}"
+    if ended.exit_code in (126, 127):
+        return LAUNCH_FAILED, text
+    if ended.exit_code == 2 or any(mark in words for mark in _USAGE):
+        return USAGE_ERROR, text
+    kind, evidence = judge_exit(ended)
+    return (judge_refusal(last_line(ended.stderr_tail)), text) if kind == FAILED else (kind, evidence)
+
+
+def describe_exit(ended: Ended) -> str:
+    if ended.signal is not None:
+        return f"killed by signal {ended.signal}{_signal_name(ended.signal)}"
+    if ended.exit_code is None:
+        return "how the process ended is not known"
+    named = _signal_name(ended.exit_code - 128) if ended.exit_code > 128 else ""
+    return f"exit status {ended.exit_code}{named}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return f" ({signal.Signals(number).name})"
+    except ValueError:
+        return ""
+
+
+def _with_stderr(ended: Ended) -> str:
+    said = last_line(ended.stderr_tail)
+    return f"{describe_exit(ended)}: {said}" if said else describe_exit(ended)
