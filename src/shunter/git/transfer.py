@@ -1,0 +1,300 @@
+"""The transfer repository: the bare repository of ours through which everything leaves and enters the user's.
+
+It borrows objects from the user's repository and from whatever that one borrows from. Wip trees, pinned bases and
+fetched results live here, so the user's repository is written exactly once: when a result is imported.
+
+Refs: `refs/shunter/bases/<task>`, `refs/shunter/results/<task>`, `refs/shunter/kept/<task>/<n>`.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from shunter.host.flock import hold_lock
+from shunter.host.gitrun import (
+    GitResult,
+    alternates_line,
+    failure_line,
+    is_disk_full,
+    raise_failed,
+    run_git,
+    write_atomically,
+)
+from shunter.host.mirror import base_ref, kept_prefix, result_ref
+from shunter.host.workspace import copy_shallow
+from shunter.wire.errors import ShunterError
+from shunter.wire.ids import checked_id, checked_oid, is_host_name
+
+from .repository import Repository
+
+_MAX_LENDERS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """A transfer repository that is ready; `lenders` are the object directories that it borrows from."""
+
+    path: str
+    repo_id: str
+    lenders: tuple[str, ...]
+
+    @property
+    def objects_dir(self) -> str:
+        return str(Path(self.path, "objects"))
+
+    def pin(self, task_id: str, oid: str) -> None:
+        """Let the task's base ref stand at a commit, so that nothing here forgets it."""
+        run_git(["update-ref", base_ref(task_id), checked_oid(oid)], git_dir=self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """The ref that was written into the user's repository, and where it stands."""
+
+    ref: str
+    oid: str
+
+
+def held_result_ref(task_id: str) -> str:
+    return "refs/shunter/results/" + checked_id(task_id)
+
+
+def open_transfer(root: str, repo: Repository) -> Transfer:
+    """Make or refresh the transfer repository of a user repository; any number of callers at once is fine."""
+    path = Path(root, f"{repo.repo_id}.git")
+    lenders = lender_dirs(repo.objects_dir)
+    if not path.exists():
+        Path(root).mkdir(parents=True, exist_ok=True, mode=0o700)
+        with hold_lock(str(Path(root, f".{repo.repo_id}.lock"))):
+            if not path.exists():
+                _create(path, repo.object_format)
+    borrowed = os.fsencode("".join(alternates_line(each) + "\n" for each in lenders))
+    _keep_equal(path / "objects" / "info" / "alternates", borrowed)
+    copy_shallow(repo.common_dir, str(path))
+    if not repo.is_shallow:
+        (path / "shallow").unlink(missing_ok=True)
+    return Transfer(str(path), repo.repo_id, lenders)
+
+
+def _create(path: Path, object_format: str) -> None:
+    building = Path(tempfile.mkdtemp(prefix=f".{path.name}.building-", dir=path.parent))
+    try:
+        form = [] if object_format == "sha1" else [f"--object-format={object_format}"]
+        run_git(["init", "--quiet", "--bare", "--template=", *form, str(building)])
+        with (building / "config").open("a") as config:
+            config.write("[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n[core]\n\tlogAllRefUpdates = false\n")
+        (building / "objects" / "info").mkdir(exist_ok=True)
+        building.rename(path)
+    except BaseException:
+        shutil.rmtree(building, ignore_errors=True)
+        raise
+
+
+def _keep_equal(path: Path, content: bytes) -> None:
+    try:
+        if path.read_bytes() == content:
+            return
+    except FileNotFoundError:
+        pass
+    write_atomically(str(path), content)
+
+
+def lender_dirs(objects_dir: str) -> tuple[str, ...]:
+    """The object directory and all that it borrows from, directly or not; one that is gone is an error with its name.
+
+    The chain is resolved here, because git follows it only five steps deep and may not follow relative entries.
+    """
+    found: list[str] = []
+    waiting = [objects_dir]
+    while waiting and len(found) < _MAX_LENDERS:
+        directory = os.path.realpath(waiting.pop(0))
+        if directory in found:
+            continue
+        if not Path(directory).is_dir():
+            raise ShunterError(
+                "BASE_UNAVAILABLE",
+                f"the repository borrows objects from {directory}, which is gone",
+                hint="Bring that directory back, or correct objects/info/alternates.",
+            )
+        found.append(directory)
+        waiting += [os.path.join(directory, entry) for entry in _alternates(directory)]  # noqa: PTH118
+    return tuple(found)
+
+
+def _alternates(objects_dir: str) -> list[str]:
+    try:
+        content = os.fsdecode(Path(objects_dir, "info", "alternates").read_bytes())
+    except OSError:
+        return []
+    lines = [line for line in content.split("\n") if line and not line.startswith("#")]
+    return [_unquote(line) for line in lines]
+
+
+def _unquote(line: str) -> str:
+    if not (line.startswith('"') and line.endswith('"') and len(line) > 1):
+        return line
+    return os.fsdecode(line[1:-1].encode("latin-1", "surrogateescape").decode("unicode_escape").encode("latin-1"))
+
+
+def push_base(
+    transfer: Transfer,
+    url: str,
+    receive_pack_command: str,
+    oid: str,
+    task_id: str,
+    *,
+    ssh_command: str | None = None,
+) -> None:
+    """Push a commit and all it needs to the task's base ref on a host; harmless when it is there.
+
+    Judged by the remote's own report for the ref. Raises TRANSFER_FAILED, or DISK_FULL for either side's disk.
+    """
+    ref = base_ref(task_id)
+    args = [
+        *("push", "--porcelain", "--no-verify", "--no-signed", "--no-follow-tags", "--recurse-submodules=no"),
+        *(f"--receive-pack={receive_pack_command}", "--", url, f"+{checked_oid(oid)}:{ref}"),
+    ]
+    done = _transport(transfer.path, args, url, ssh_command)
+    report = next((line for line in done.out.split(b"\n") if line[1:2] == b"\t" and ref.encode() in line), b"")
+    if done.status == 0 and report[:1] in (b" ", b"+", b"*", b"="):
+        return
+    if report[:1] == b"!":
+        reason = os.fsdecode(report.rsplit(b"\t", 1)[1])
+        code = "DISK_FULL" if is_disk_full(done.err) else "TRANSFER_FAILED"
+        raise ShunterError(code, f"the host did not take the base: {reason}; {_remote_words(done)}")
+    raise_failed("push", done, code="TRANSFER_FAILED")
+
+
+def _remote_words(done: GitResult) -> str:
+    lines = [line for line in done.err.decode("utf-8", "replace").splitlines() if line.startswith("remote:")]
+    return " ".join(line.removeprefix("remote:").strip() for line in lines) or failure_line(done.err)
+
+
+def fetch_result(
+    transfer: Transfer,
+    url: str,
+    upload_pack_command: str,
+    task_id: str,
+    head_oid: str,
+    *,
+    ssh_command: str | None = None,
+    kept: bool = False,
+) -> None:
+    """Fetch the published branch of a task; afterwards `head_oid` and all it needs is in the transfer repository.
+
+    Judged by the object, not the exit status. `kept`: also the refs of other finished work. Raises FETCH_FAILED.
+    """
+    ref = held_result_ref(task_id)
+    refspecs = [f"+{result_ref(task_id)}:{ref}"]
+    if kept:
+        refspecs.append(f"+{kept_prefix(task_id)}*:{kept_prefix(task_id)}*")
+    args = ["fetch", "--quiet", *_FETCH_ONLY, "--update-shallow", f"--upload-pack={upload_pack_command}", "--", url]
+    done = _transport(transfer.path, [*args, *refspecs], url, ssh_command)
+    if _is_complete(transfer, checked_oid(head_oid), task_id):
+        return
+    if is_disk_full(done.err):
+        raise_failed("fetch", done)
+    # The user's repository may have dropped what we borrowed. Then nothing may be assumed to be here already.
+    run_git(["update-ref", "-d", base_ref(task_id)], git_dir=transfer.path, allowed=())
+    done = _transport(transfer.path, [*args, *refspecs], url, ssh_command, config=("fetch.negotiationAlgorithm=noop",))
+    if _is_complete(transfer, head_oid, None):
+        return
+    found = run_git(["rev-parse", "--verify", "--quiet", ref], git_dir=transfer.path, allowed=()).text
+    reason = failure_line(done.err) if done.status != 0 else f"the host's branch stands at {found}"
+    raise ShunterError("FETCH_FAILED", f"commit {head_oid} did not come: {reason}")
+
+
+_FETCH_ONLY = (
+    *("--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--no-auto-maintenance", "--no-prune"),
+    "--no-show-forced-updates",
+)
+
+
+def _is_complete(transfer: Transfer, oid: str, task_id: str | None) -> bool:
+    """Whether everything that the commit needs can be read; the task's base is taken as proved."""
+    args = ["rev-list", "--objects", "--quiet", oid]
+    if task_id is not None:
+        args += ["--not", f"--glob={base_ref(task_id)}"]
+    return run_git([*args, "--"], git_dir=transfer.path, allowed=()).status == 0
+
+
+def _transport(
+    git_dir: str, args: list[str], url: str, ssh_command: str | None, *, config: tuple[str, ...] = ()
+) -> GitResult:
+    """Run push or fetch. HOME stays, because ssh and the program at the other end need it."""
+    env: dict[str, str] = {}
+    if ssh_command is not None:
+        env = {"GIT_SSH_COMMAND": ssh_command, "GIT_SSH_VARIANT": "ssh"}
+    return run_git(args, git_dir=git_dir, env=env, config=(*config, *no_rewriting(url)), keep_home=True, allowed=())
+
+
+def no_rewriting(url: str) -> tuple[str, ...]:
+    """Settings that keep any `insteadOf` from rewriting this URL: the longest match wins, and the whole is longest."""
+    if "=" in url or "\n" in url:
+        return ()  # cannot be said on the command line; configuration outside our repositories is off anyway
+    return (f"url.{url}.insteadOf={url}", f"url.{url}.pushInsteadOf={url}")
+
+
+def import_result(repo: Repository, transfer: Transfer, host_name: str, task_id: str, head_oid: str) -> Imported:
+    """The one write into the user's repository: objects, and one remote-tracking ref. A second call changes nothing.
+
+    No FETCH_HEAD, reflog, tags, configuration, hooks, submodules or garbage collection. Raises FETCH_FAILED and says
+    where the result is kept.
+    """
+    if not is_host_name(host_name):
+        raise ShunterError("FETCH_FAILED", f"{host_name!r} cannot be part of a ref name")
+    source = held_result_ref(task_id)
+    kept = f"the result is kept in {transfer.path} as {source}"
+    if not Path(repo.objects_dir).is_dir():
+        raise ShunterError("FETCH_FAILED", f"the repository {repo.common_dir} is gone; {kept}")
+    reason = ""
+    # A branch or remote of the user's may stand where a directory of ours is needed; then a flat name beside it.
+    for ref in (
+        f"refs/remotes/shunter/{host_name}/task/{checked_id(task_id)}",
+        f"refs/remotes/shunter-results/{host_name}-task-{task_id}",
+    ):
+        if _ref_oid(repo, ref) == head_oid:
+            return Imported(ref, head_oid)
+        done = _import(repo, transfer, f"+{source}:{ref}")
+        if _ref_oid(repo, ref) == head_oid:
+            return Imported(ref, head_oid)
+        reason = failure_line(done.err) if done.status != 0 else f"{source} is another commit"
+        if is_disk_full(done.err):
+            raise_failed("fetch", done)
+        if not _is_name_taken(repo, ref):
+            break
+    raise ShunterError("FETCH_FAILED", f"the result could not be imported: {reason}; {kept}")
+
+
+def _import(repo: Repository, transfer: Transfer, refspec: str) -> GitResult:
+    return run_git(
+        ["fetch", "--quiet", *_FETCH_ONLY, "--refmap=", "--update-shallow", "--", transfer.path, refspec],
+        git_dir=repo.common_dir,
+        config=(
+            *no_rewriting(transfer.path),
+            "core.logAllRefUpdates=false",
+            "fetch.writeCommitGraph=false",
+            "core.filesRefLockTimeout=5000",  # the user's own git may hold a lock for a moment
+            "core.packedRefsTimeout=5000",
+            f"protocol.file.allow={shlex.quote('always')}",
+        ),
+        allowed=(),
+    )
+
+
+def _ref_oid(repo: Repository, ref: str) -> str | None:
+    found = run_git(["rev-parse", "--verify", "--quiet", ref], git_dir=repo.common_dir, own=False, allowed=())
+    return found.text if found.status == 0 else None
+
+
+def _is_name_taken(repo: Repository, ref: str) -> bool:
+    """Whether a ref of the user's stands at a parent of this name."""
+    parts = ref.split("/")
+    parents = ["/".join(parts[:count]) for count in range(3, len(parts))]
+    listed = run_git(["for-each-ref", "--format=%(refname)", *parents], git_dir=repo.common_dir, own=False)
+    return any(line.decode() in parents for line in listed.out.splitlines())

@@ -1,0 +1,332 @@
+"""Publishing: whatever state an agent left its workspace in, its work gets into the mirror.
+
+Call it only when no process of the task is left. Files that were not committed become one commit on top of HEAD;
+HEAD is fetched into the mirror as the task's branch; commits that only other branches, tags or the stash hold are kept
+under refs of their own. A second call changes nothing. Git runs with a view of the workspace (see `view`), never with
+its own configuration, so neither hooks, filters nor signing of the agent's making can run or stop it, and a stale
+lock does no harm.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, replace
+from typing import Dict, Iterator, List, Optional, Set, Tuple
+
+from ..wire.errors import ShunterError
+from ..wire.ids import checked_id, checked_oid
+from .flock import hold_lock
+from .gitrun import run_git, write_atomically
+from .mirror import kept_prefix, result_ref
+from .snapshot import PrivateIndex, Source, private_index, write_tree
+from .view import View, is_real_directory, open_view
+from .workspace import Identity
+
+MAX_CHANGED = 1000
+_HEAD_REF = "refs/shunter/head"
+# A file of these filters is committed only by a git that runs them: without, it would be stored in the clear.
+_CRYPT = re.compile(rb"crypt|secret|sops|vault|\bage\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Leftovers:
+    """How the commit of left-over files is made."""
+
+    message: str
+    identity: Identity
+
+
+@dataclass(frozen=True)
+class ChangedFile:
+    """A path that differs between base and head; `kind` is git's letter (A, M, D, T), counts are None for binaries."""
+
+    path: str
+    kind: str
+    insertions: Optional[int]
+    deletions: Optional[int]
+
+
+@dataclass(frozen=True)
+class KeptWork:
+    """Commits that are not part of the result: what the workspace called them, and their ref in the mirror."""
+
+    name: str
+    ref: str
+    oid: str
+
+
+@dataclass(frozen=True)
+class Published:
+    """What stands in the mirror. `changed` holds at most MAX_CHANGED of `files` files, compared with the base.
+
+    `rewritten`: the base is no ancestor of the head, so `commits_ahead` counts commits that are not in the base.
+    `notices`: sentences about anything that is not part of the result or was not as it should be.
+    """
+
+    head_oid: str
+    leftover_committed: bool
+    commits_ahead: int
+    commits_of_turn: int
+    rewritten: bool
+    files: int
+    insertions: int
+    deletions: int
+    changed: Tuple[ChangedFile, ...]
+    kept: Tuple[KeptWork, ...]
+    notices: Tuple[str, ...]
+
+
+def publish_workspace(
+    workspace: str,
+    mirror: str,
+    *,
+    task_id: str,
+    base_oid: str,
+    turn_base_oid: str,
+    message: str,
+    identity: Identity,
+) -> Published:
+    """Publish; raises PUBLISH_FAILED (or DISK_FULL) with the reason, and the workspace stays as it is."""
+    checked_oid(turn_base_oid)
+    object_format = "sha256" if len(checked_oid(base_oid)) == 64 else "sha1"
+    if not is_real_directory(workspace):
+        raise ShunterError("PUBLISH_FAILED", f"the workspace {workspace} is gone")
+    parent, name = os.path.split(os.path.abspath(workspace))
+    job = _Job(
+        workspace, mirror, task_id=checked_id(task_id), base_oid=base_oid, leftovers=Leftovers(message, identity)
+    )
+    with hold_lock(os.path.join(parent, f".{name}.lock")), open_view(workspace, mirror, object_format) as view:
+        head, leftover = job.bring_in(view)
+        kept = job.keep_other_work(view, head)
+    return job.describe(head, turn_base_oid, leftover_committed=leftover, kept=kept)
+
+
+class _Job:
+    """One publication; collects the notices."""
+
+    def __init__(self, workspace: str, mirror: str, *, task_id: str, base_oid: str, leftovers: Leftovers) -> None:
+        self.workspace = workspace
+        self.mirror = mirror
+        self.task_id = task_id
+        self.base_oid = base_oid
+        self.leftovers = leftovers
+        self.notices: List[str] = []
+
+    def bring_in(self, view: View) -> Tuple[str, bool]:
+        """Get the best head into the mirror: (oid, whether left-overs became a commit).
+
+        A HEAD that is unborn or damaged is no reason to lose the files: they are committed on the next best parent.
+        """
+        reasons: List[str] = []
+        for parent, is_head in self._parents(view):
+            view.set_head(parent)
+            try:
+                head, leftover = self._publish_on(view, parent, warm=is_head)
+            except ShunterError as exc:
+                if exc.code == "DISK_FULL":
+                    raise
+                reasons.append(f"{parent}: {exc.text}")
+                continue
+            if not is_head:
+                self.notices.append(
+                    f"HEAD of the workspace was not usable; its files were committed on top of {parent}"
+                )
+            self.notices += [f"could not publish on top of {reason}" for reason in reasons]
+            return head, leftover
+        raise ShunterError("PUBLISH_FAILED", "the result could not be published: " + "; ".join(reasons))
+
+    def _parents(self, view: View) -> Iterator[Tuple[str, bool]]:
+        head = view.resolve("HEAD") if view.head is not None else None
+        seen = {head}
+        if head is not None:
+            yield head, True
+        for name in (result_ref(self.task_id), self.base_oid):
+            oid = view.resolve(name)
+            if oid is not None and oid not in seen:
+                seen.add(oid)
+                yield oid, False
+        published = run_git(
+            ["rev-parse", "--verify", "--quiet", result_ref(self.task_id)], git_dir=self.mirror, allowed=()
+        )
+        if published.status == 0 and published.text not in seen:
+            yield published.text, False
+
+    def _publish_on(self, view: View, parent: str, *, warm: bool) -> Tuple[str, bool]:
+        cold = Source(view.git_dir, self.workspace, os.path.join(view.git_dir, "no-index"))
+        if warm and view.workspace_git_dir is not None:
+            index = os.path.join(view.workspace_git_dir, "index")
+            try:
+                return self._publish_with(view, replace(cold, index=index), parent)
+            except ShunterError as exc:
+                if exc.code == "DISK_FULL":
+                    raise
+        # An index of another form (split, damaged) is left alone; without it every file is read once.
+        return self._publish_with(view, cold, parent)
+
+    def _publish_with(self, view: View, source: Source, parent: str) -> Tuple[str, bool]:
+        """Commit what HEAD lacks, fetch, then tell the workspace: it borrows the new objects from the mirror."""
+        with private_index(source, scratch_parent=view.git_dir, seed=parent) as index:
+            notices: List[str] = []
+            tree = self._leftover_tree(index, notices)
+            committed = tree is not None and tree != view.tree_of(parent)
+            head = self._commit(view, tree, parent) if tree is not None and committed else parent
+            self._fetch(view, head)
+            self.notices += notices
+            if committed:
+                self._update_workspace(view, head, index)
+            return head, committed
+
+    def _leftover_tree(self, index: PrivateIndex, notices: List[str]) -> Optional[str]:
+        """Tree of the files as they are; None when they are as committed, or all gone."""
+        status = index.status()
+        notices += [f"left out, a repository of its own: {os.fsdecode(path)!r}" for path in status.nested]
+        if status.is_clean and not status.untracked:
+            return None
+        if os.listdir(self.workspace) in ([], [".git"]):
+            notices.append("every file is missing from the working tree; that was not committed")
+            return None
+        hidden = self._encrypted(index, [*status.changed, *status.untracked])
+        kept = replace(status, changed=tuple(path for path in status.changed if path not in hidden))
+        written = write_tree(index, choose=lambda path: path not in hidden, status=kept)
+        notices += [f"left out, its filter is not available here: {os.fsdecode(path)!r}" for path in sorted(hidden)]
+        notices += [f"left out, not readable: {os.fsdecode(path)!r}" for path in written.unreadable]
+        return written.tree
+
+    def _encrypted(self, index: PrivateIndex, paths: List[bytes]) -> Set[bytes]:
+        stdin = b"".join(path + b"\0" for path in paths)
+        fields = index.git(["check-attr", "-z", "--stdin", "filter"], stdin=stdin).out.split(b"\0")
+        return {path for path, value in zip(fields[0::3], fields[2::3]) if _CRYPT.search(value)}
+
+    def _commit(self, view: View, tree: str, parent: str) -> str:
+        names = {"NAME": self.leftovers.identity.name, "EMAIL": self.leftovers.identity.email}
+        env = {f"GIT_{role}_{part}": value for role in ("AUTHOR", "COMMITTER") for part, value in names.items()}
+        args = ["commit-tree", "--no-gpg-sign", "-p", parent, tree]
+        message = self.leftovers.message.encode("utf-8", "replace").rstrip() + b"\n"
+        return run_git(args, git_dir=view.git_dir, stdin=message, env=env).text
+
+    def _fetch(self, view: View, head: str) -> None:
+        """Fetch the head with everything it needs; fetch itself proves that it is complete, then moves the ref."""
+        view.set_ref(_HEAD_REF, head)
+        ref = result_ref(self.task_id)
+        fetch_into(self.mirror, view.git_dir, [f"+{_HEAD_REF}:{ref}"])
+        stands = run_git(["rev-parse", "--verify", ref + "^{commit}"], git_dir=self.mirror, code="PUBLISH_FAILED").text
+        if stands != head:
+            raise ShunterError("PUBLISH_FAILED", f"{ref} is {stands} after the fetch of {head}")
+
+    def _update_workspace(self, view: View, head: str, index: PrivateIndex) -> None:
+        """Let the workspace's own branch and index know the commit, so that the next turn starts clean.
+
+        The two files are put in place by hand, because git would run with the agent's configuration here. The
+        repository was made by us with plain ref files; where it is not so any more, it is left alone.
+        """
+        git_dir = view.workspace_git_dir
+        head_file = (
+            "HEAD" if view.head is None or not view.head.startswith(b"ref: ") else os.fsdecode(view.head[5:].strip())
+        )
+        if git_dir is None or not _is_plain(git_dir, head_file):
+            self.notices.append("the workspace does not know the commit of its left-over files")
+            return
+        for lock in ("index.lock", "HEAD.lock", head_file + ".lock"):  # no process of the task is left to own them
+            try:
+                os.unlink(os.path.join(git_dir, lock))
+            except FileNotFoundError:
+                pass
+        os.makedirs(os.path.dirname(os.path.join(git_dir, head_file)), exist_ok=True)
+        temporary = os.path.join(git_dir, "shunter-new-ref")
+        write_atomically(os.path.join(git_dir, head_file), head.encode() + b"\n", temporary=temporary)
+        index.git(["update-index", "-q", "--refresh"], allowed=())
+        os.replace(index.path, os.path.join(git_dir, "index"))
+
+    def keep_other_work(self, view: View, head: str) -> Tuple[KeptWork, ...]:
+        args = ["for-each-ref", "--no-merged=" + head, "--format=%(objectname) %(refname)"]
+        listed = run_git([*args, "refs/heads", "refs/tags", "refs/stash"], git_dir=view.git_dir, allowed=())
+        names: Dict[str, str] = {}
+        for line in listed.out.splitlines():
+            oid, _, name = os.fsdecode(line).partition(" ")
+            names.setdefault(oid, name)
+        if not names:
+            return ()
+        prefix = kept_prefix(self.task_id)
+        standing = run_git(["for-each-ref", "--format=%(objectname) %(refname)", prefix], git_dir=self.mirror)
+        refs = dict(line.split(" ", 1) for line in standing.out.decode().splitlines())
+        number = max((int(ref.rpartition("/")[2]) for ref in refs.values()), default=0)
+        kept: List[KeptWork] = []
+        for oid, name in names.items():
+            if oid not in refs:
+                number += 1
+                refs[oid] = f"{prefix}{number}"
+                try:
+                    fetch_into(self.mirror, view.git_dir, [f"+{name}:{refs[oid]}"])
+                except ShunterError as exc:
+                    self.notices.append(f"{name} could not be kept: {exc.text}")
+                    continue
+            kept.append(KeptWork(name, refs[oid], oid))
+        return tuple(kept)
+
+    def describe(
+        self, head: str, turn_base_oid: str, *, leftover_committed: bool, kept: Tuple[KeptWork, ...]
+    ) -> Published:
+        behind, ahead = self._distance(self.base_oid, head)
+        of_turn = ahead if turn_base_oid == self.base_oid else self._distance(turn_base_oid, head)[1]
+        changed = compare(self.mirror, self.base_oid, head)
+        return Published(
+            head_oid=head,
+            leftover_committed=leftover_committed,
+            commits_ahead=ahead,
+            commits_of_turn=of_turn,
+            rewritten=behind > 0,
+            files=len(changed),
+            insertions=sum(each.insertions or 0 for each in changed),
+            deletions=sum(each.deletions or 0 for each in changed),
+            changed=tuple(changed[:MAX_CHANGED]),
+            kept=kept,
+            notices=tuple(dict.fromkeys(self.notices)),
+        )
+
+    def _distance(self, old: str, new: str) -> Tuple[int, int]:
+        """Commits only in the old one, commits only in the new one."""
+        if old == new:
+            return 0, 0
+        args = ["rev-list", "--left-right", "--count", f"{old}...{new}", "--"]
+        left, right = run_git(args, git_dir=self.mirror, code="PUBLISH_FAILED").out.split()
+        return int(left), int(right)
+
+
+def fetch_into(mirror: str, source: str, refspecs: List[str]) -> None:
+    args = [
+        *("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--no-auto-maintenance"),
+        *("--no-show-forced-updates", "--no-prune", "--update-shallow", "--", source, *refspecs),
+    ]
+    run_git(args, git_dir=mirror, code="PUBLISH_FAILED")
+
+
+def compare(git_dir: str, old: str, new: str) -> List[ChangedFile]:
+    """Files that differ between two commits, by path; renames are shown as a removal and an addition."""
+    if old == new:
+        return []
+    args = ["diff-tree", "-r", "-z", "--raw", "--numstat", "--no-renames", "--no-ext-diff", "--no-textconv", old, new]
+    fields = iter(run_git(args, git_dir=git_dir, code="PUBLISH_FAILED").out.split(b"\0"))
+    kinds: Dict[bytes, str] = {}
+    changed: List[ChangedFile] = []
+    for field in fields:
+        if field.startswith(b":"):
+            kinds[next(fields)] = field.rsplit(b" ", 1)[1].decode()
+        elif field:
+            added, removed, path = field.split(b"\t", 2)
+            binary = added == b"-"
+            counts = (None, None) if binary else (int(added), int(removed))
+            changed.append(ChangedFile(os.fsdecode(path), kinds.get(path, "M"), *counts))
+    return changed
+
+
+def _is_plain(git_dir: str, ref: str) -> bool:
+    """Whether a ref of this repository is a plain file below it, with no link or shared directory on the way."""
+    if os.path.lexists(os.path.join(git_dir, "commondir")) or ".." in ref.split("/"):
+        return False
+    path = git_dir
+    for part in ref.split("/")[:-1]:
+        path = os.path.join(path, part)
+        if os.path.lexists(path) and not is_real_directory(path):
+            return False
+    return ref == "HEAD" or (ref.startswith("refs/heads/") and not os.path.isdir(os.path.join(git_dir, ref)))

@@ -1,0 +1,230 @@
+"""The tree of a working tree as it is now, through a private copy of the index; the repository itself is only read.
+
+A copy of the real index keeps its stat cache, so only changed files are read. The copy keeps the modification time of
+the original to the nanosecond: git looks again at files that are as new as the index, and with a newer time an edit of
+the same size in the same tick would be missed.
+
+`git status` finds what differs (it never looks through a symbolic link, knows sparse checkouts and names nested
+repositories), `update-index` takes over exactly the chosen paths. `git add -A` is not used: it stops at a nested
+repository without a commit and, in a sparse checkout, at files outside the cone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+import tempfile
+from dataclasses import dataclass
+from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+from ..wire.errors import ShunterError
+from .gitrun import GitResult, alternates_line, run_git
+
+_NULL_MODE = b"000000"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A working tree and the repository that it is looked at with.
+
+    `objects_dir`: where new objects go instead of the repository's own (None: there); `lender_dirs`: further object
+    directories that may be read.
+    """
+
+    git_dir: str
+    work_tree: str
+    index: str
+    user_config: bool = False
+    own: bool = True
+    objects_dir: Optional[str] = None
+    lender_dirs: Tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Status:
+    """What `git status` saw, as bytes relative to the working tree's root.
+
+    `staged` differ between HEAD and index, `changed` and `deleted` between index and files, `unmerged` are among
+    `changed`. `nested` are directories that hold a repository of their own.
+    """
+
+    head: Optional[str]
+    staged: Tuple[bytes, ...]
+    changed: Tuple[bytes, ...]
+    deleted: Tuple[bytes, ...]
+    unmerged: Tuple[bytes, ...]
+    untracked: Tuple[bytes, ...]
+    nested: Tuple[bytes, ...]
+
+    @property
+    def is_clean(self) -> bool:
+        return not (self.staged or self.changed or self.deleted)
+
+    @property
+    def dirty_count(self) -> int:
+        """Tracked paths that differ from HEAD in any way."""
+        return len({*self.staged, *self.changed, *self.deleted})
+
+
+class PrivateIndex:
+    """A copy of the source's index in a directory of our own; use it through `private_index`."""
+
+    def __init__(self, source: Source, path: str) -> None:
+        self.source = source
+        self.path = path
+        self._env: Dict[str, str] = {"GIT_INDEX_FILE": path}
+        if source.objects_dir is not None:
+            self._env["GIT_OBJECT_DIRECTORY"] = source.objects_dir
+        if source.lender_dirs:
+            self._env["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = ":".join(map(alternates_line, source.lender_dirs))
+
+    def git(
+        self,
+        args: Sequence[str],
+        *,
+        stdin: Optional[bytes] = None,
+        env: Optional[Mapping[str, str]] = None,
+        config: Sequence[str] = (),
+        allowed: Tuple[int, ...] = (0,),
+    ) -> GitResult:
+        # The index is ours alone, so git may write its refreshed stat cache into it: the next look is cheaper.
+        return run_git(
+            args,
+            git_dir=self.source.git_dir,
+            work_tree=self.source.work_tree,
+            stdin=stdin,
+            env={**self._env, **(env or {})},
+            config=config,
+            user_config=self.source.user_config,
+            own=self.source.own,
+            optional_locks=True,
+            allowed=allowed,
+        )
+
+    def status(self, *, untracked: bool = True) -> Status:
+        return parse_status(self.git(status_args("all" if untracked else "no")).out)
+
+    def remove(self, paths: Sequence[bytes], *, oid_digits: int) -> None:
+        """Take paths out of the index whatever stands in the working tree, be it a link where a directory was."""
+        if paths:
+            lines = b"".join(b"0 %s\t%s\0" % (b"0" * oid_digits, path) for path in paths)
+            self.git(["update-index", "-z", "--index-info"], stdin=lines)
+
+    def add(self, paths: Sequence[bytes]) -> Tuple[bytes, ...]:
+        """Take the files at these paths into the index; returns the paths that could not be read."""
+        if not paths:
+            return ()
+        result = self._add(paths, allowed=())
+        if result.status == 0:
+            return ()
+        unreadable = tuple(path for path in paths if not self._is_readable(path))
+        self._add([path for path in paths if path not in set(unreadable)], allowed=(0,))
+        return unreadable
+
+    def _add(self, paths: Sequence[bytes], *, allowed: Tuple[int, ...]) -> GitResult:
+        args = ["update-index", "-z", "--add", "--remove", "--replace", "--stdin"]
+        return self.git(args, stdin=b"".join(path + b"\0" for path in paths), allowed=allowed)
+
+    def _is_readable(self, path: bytes) -> bool:
+        full = os.path.join(os.fsencode(self.source.work_tree), path)
+        try:
+            mode = os.lstat(full).st_mode
+        except OSError:
+            return True  # gone meanwhile: nothing to read
+        if stat.S_ISREG(mode):
+            return os.access(full, os.R_OK)
+        return stat.S_ISLNK(mode) or stat.S_ISDIR(mode)
+
+    def write_tree(self) -> str:
+        return self.git(["write-tree"]).text
+
+
+@contextlib.contextmanager
+def private_index(
+    source: Source, *, scratch_parent: Optional[str] = None, seed: str = "HEAD"
+) -> Iterator[PrivateIndex]:
+    """Copy the index into a temporary directory, or fill one from commit `seed` when the repository has none."""
+    directory = tempfile.mkdtemp(prefix="shunter-index-", dir=scratch_parent)
+    try:
+        index = PrivateIndex(source, os.path.join(directory, "index"))
+        if not copy_index(source.index, index.path):
+            index.git(["read-tree", seed])
+        yield index
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def copy_index(source: str, target: str) -> bool:
+    """Copy an index with its modification time; False when there is none. A lock beside it does not matter: an index
+    is only ever replaced by rename, so what is opened is whole."""
+    try:
+        descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return False
+    with os.fdopen(descriptor, "rb") as file:
+        before = os.fstat(file.fileno())
+        with open(target, "wb") as copy:
+            shutil.copyfileobj(file, copy, 1 << 20)
+    os.utime(target, ns=(before.st_mtime_ns, before.st_mtime_ns))
+    return True
+
+
+def status_args(untracked: str) -> List[str]:
+    """Arguments of a status that never descends into submodules (that would write their index) nor follows renames."""
+    return [
+        *("status", "-z", "--porcelain=v2", "--branch", "--no-ahead-behind", "--no-renames"),
+        *("--ignore-submodules=dirty", "--untracked-files=" + untracked),
+    ]
+
+
+def parse_status(out: bytes) -> Status:
+    """Read `git status -z --porcelain=v2 --branch --no-renames`; raises GIT_FAILED on a line of another form."""
+    head: Optional[str] = None
+    staged: List[bytes] = []
+    changed: List[bytes] = []
+    deleted: List[bytes] = []
+    unmerged: List[bytes] = []
+    untracked: List[bytes] = []
+    nested: List[bytes] = []
+    for line in out.split(b"\0"):
+        kind = line[:2]
+        if kind == b"1 ":
+            _, xy, _, _, _, mode, _, _, path = line.split(b" ", 8)
+            if xy[:1] != b".":
+                staged.append(path)
+            if xy[1:] != b".":
+                (deleted if mode == _NULL_MODE else changed).append(path)
+        elif kind == b"u ":
+            _, _, _, _, _, _, mode, _, _, _, path = line.split(b" ", 10)
+            unmerged.append(path)
+            (deleted if mode == _NULL_MODE else changed).append(path)
+        elif kind == b"? ":
+            (nested if line.endswith(b"/") else untracked).append(line[2:].rstrip(b"/"))
+        elif line.startswith(b"# branch.oid "):
+            oid = line[13:].decode()
+            head = None if oid == "(initial)" else oid
+        elif line and not line.startswith(b"# "):
+            raise ShunterError("GIT_FAILED", f"git status gave a line of unknown form: {line[:80]!r}")
+    found = (staged, changed, deleted, unmerged, untracked, nested)
+    return Status(head, *(tuple(each) for each in found))
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A written tree. `status` is what was found first; `captured` the untracked paths that are in the tree."""
+
+    tree: str
+    status: Status
+    captured: Tuple[bytes, ...]
+    unreadable: Tuple[bytes, ...]
+
+
+def write_tree(index: PrivateIndex, *, choose: Callable[[bytes], bool], status: Optional[Status] = None) -> Snapshot:
+    """Write the tree of all tracked files as they are now plus the untracked ones that `choose` accepts."""
+    found = index.status() if status is None else status
+    captured = tuple(path for path in found.untracked if choose(path))
+    index.remove(found.deleted, oid_digits=len(found.head or "0" * 40))
+    unreadable = index.add([*found.changed, *captured])
+    return Snapshot(index.write_tree(), found, captured, unreadable)

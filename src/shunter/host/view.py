@@ -1,0 +1,145 @@
+"""A view of a workspace's repository that trusts nothing the agent wrote but data.
+
+Configuration is code: `core.fsmonitor`, filters, a promisor remote's upload-pack or `core.hooksPath` start programs. So
+git never runs with the workspace's own git directory once an agent was there, but with a temporary one that has our
+configuration, copies of the refs, and the objects of workspace and mirror as lenders.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import stat
+import tempfile
+from dataclasses import dataclass
+from typing import Iterator, List, Optional, Tuple
+
+from .gitrun import alternates_line, run_git, write_atomically
+from .workspace import copy_shallow
+
+VIEW_PREFIX = ".view-"
+_MAX_REFS = 20_000
+_MAX_FILE_BYTES = 16 << 20
+_HEAD = re.compile(rb"(ref: refs/[^\n]+|[0-9a-f]{40}|[0-9a-f]{64})\n?\Z")
+
+
+@dataclass(frozen=True)
+class View:
+    """`git_dir` to use instead of the workspace's; `head` is the content of its HEAD when that was usable."""
+
+    git_dir: str
+    workspace: str
+    workspace_git_dir: Optional[str]
+    head: Optional[bytes]
+
+    def resolve(self, name: str) -> Optional[str]:
+        """The commit behind a name, or None."""
+        found = run_git(["rev-parse", "--verify", "--quiet", name + "^{commit}"], git_dir=self.git_dir, allowed=())
+        return found.text if found.status == 0 else None
+
+    def tree_of(self, commit: str) -> str:
+        return run_git(["rev-parse", commit + "^{tree}"], git_dir=self.git_dir).text
+
+    def set_head(self, oid: str) -> None:
+        write_atomically(os.path.join(self.git_dir, "HEAD"), oid.encode() + b"\n")
+
+    def set_ref(self, ref: str, oid: str) -> None:
+        path = os.path.join(self.git_dir, ref)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        write_atomically(path, oid.encode() + b"\n", temporary=os.path.join(self.git_dir, "new-ref"))
+
+
+@contextlib.contextmanager
+def open_view(workspace: str, mirror: str, object_format: str) -> Iterator[View]:
+    """Make the view beside the workspace (same file system, so the index can be renamed into place)."""
+    parent = os.path.dirname(os.path.abspath(workspace))
+    for entry in os.listdir(parent):  # what a killed publisher left; the caller holds the workspace's lock
+        if entry.startswith(VIEW_PREFIX):
+            shutil.rmtree(os.path.join(parent, entry), ignore_errors=True)
+    git_dir = tempfile.mkdtemp(prefix=VIEW_PREFIX, dir=parent)
+    try:
+        yield _fill(git_dir, workspace, mirror, object_format)
+    finally:
+        shutil.rmtree(git_dir, ignore_errors=True)
+
+
+def _fill(git_dir: str, workspace: str, mirror: str, object_format: str) -> View:
+    source = os.path.join(workspace, ".git")
+    usable = is_real_directory(source) and is_real_directory(os.path.join(source, "objects"))
+    lenders = [os.path.join(mirror, "objects")]
+    os.makedirs(os.path.join(git_dir, "objects", "info"))
+    os.makedirs(os.path.join(git_dir, "objects", "pack"))
+    os.makedirs(os.path.join(git_dir, "refs", "heads"))
+    os.makedirs(os.path.join(git_dir, "info"))
+    _write(git_dir, "config", _config(object_format))
+    head: Optional[bytes] = None
+    if usable:
+        lenders.insert(0, os.path.join(source, "objects"))
+        content = read_regular(os.path.join(source, "HEAD"), 4096)
+        head = content if content is not None and _HEAD.match(content) else None
+        _copy_refs(source, git_dir)
+        exclude = read_regular(os.path.join(source, "info", "exclude"), 1 << 20)
+        _write(git_dir, os.path.join("info", "exclude"), exclude or b"")
+    copy_shallow(mirror, git_dir)
+    lines = "".join(alternates_line(os.path.realpath(each)) + "\n" for each in lenders)
+    _write(git_dir, os.path.join("objects", "info", "alternates"), os.fsencode(lines))
+    _write(git_dir, "HEAD", head or b"ref: refs/heads/none\n")
+    return View(git_dir, workspace, source if usable else None, head)
+
+
+def _config(object_format: str) -> bytes:
+    form = "" if object_format == "sha1" else "[extensions]\n\tobjectFormat = " + object_format + "\n"
+    version = 0 if object_format == "sha1" else 1
+    core = f"[core]\n\trepositoryformatversion = {version}\n\tbare = false\n\tautocrlf = false\n\teol = lf\n"
+    return (core + form).encode()
+
+
+def _copy_refs(source: str, target: str) -> None:
+    """Copy branches, tags and the stash as files; links and anything irregular are passed over."""
+    packed = read_regular(os.path.join(source, "packed-refs"), _MAX_FILE_BYTES)
+    if packed is not None:
+        _write(target, "packed-refs", packed)
+    if not is_real_directory(os.path.join(source, "refs")):
+        return
+    copied = 0
+    waiting: List[Tuple[str, int]] = [(os.path.join("refs", each), 0) for each in ("heads", "tags", "stash")]
+    while waiting and copied < _MAX_REFS:
+        name, depth = waiting.pop()
+        full = os.path.join(source, name)
+        if is_real_directory(full):
+            if depth < 40:
+                waiting += [(os.path.join(name, entry), depth + 1) for entry in os.listdir(full)]
+            continue
+        content = read_regular(full, 4096)
+        if content is not None and not name.endswith(".lock"):
+            os.makedirs(os.path.dirname(os.path.join(target, name)), exist_ok=True)
+            _write(target, name, content)
+            copied += 1
+
+
+def _write(directory: str, name: str, data: bytes) -> None:
+    with open(os.path.join(directory, name), "wb") as file:
+        file.write(data)
+
+
+def is_real_directory(path: str) -> bool:
+    """Whether a directory, and no link to one, stands at the path."""
+    try:
+        return stat.S_ISDIR(os.lstat(path).st_mode)
+    except OSError:
+        return False
+
+
+def read_regular(path: str, limit_bytes: int) -> Optional[bytes]:
+    """Content of a regular file of at most `limit_bytes`, else None. Follows no link, waits for no pipe."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode) or found.st_size > limit_bytes:
+            return None
+        return file.read(limit_bytes)
