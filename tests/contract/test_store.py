@@ -425,8 +425,10 @@ class TestMoves:
         assert [event.kind for event in store.events_since(0)].count("uncertain") == 1
 
     def test_open_turns_can_leave_out_the_queue(self, store):
+        assert not store.has_open_turns()
         submitted(store, 1)
         under_way = claimed(store, 2)
+        assert store.has_open_turns()
         assert [turn.id for turn in store.open_turns()] == ["task1-1", "task2-1"]
         assert store.open_turns(waiting=False) == [under_way]
 

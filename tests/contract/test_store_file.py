@@ -411,7 +411,7 @@ class TestQueries:
                 assert sentence.startswith("-- "), f"{sql.name}: {name}"
         code = "".join(module.read_text() for module in folder.glob("*.py"))
         used = set(re.findall(r'"([a-z_]+)"', code))
-        assert set(load_queries()) <= used | {"has_open_turns"}
+        assert set(load_queries()) <= used
 
     def test_the_words_of_the_checks_are_those_of_the_tables_of_states(self):
         script = load_migrations()[0]

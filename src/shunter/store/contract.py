@@ -90,6 +90,9 @@ class Store(Protocol):
     def open_turns(self, *, waiting: bool = True) -> list[Turn]:
         """Every turn that is not settled, oldest first. waiting=False leaves out those that still wait."""
 
+    def has_open_turns(self) -> bool:
+        """Whether anything waits or is under way; the cost does not grow with the queue."""
+
     def move_turn(
         self,
         turn_id: str,

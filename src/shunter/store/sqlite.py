@@ -34,7 +34,7 @@ def open_store(
     Raises STORE_UNAVAILABLE (with the path), STORE_NEWER, STORE_DAMAGED or DISK_FULL; in none of these cases has
     anything been written.
     """
-    path = os.path.abspath(path)
+    path = os.path.abspath(os.fspath(path))
     scripts = load_migrations()
     if not os.path.exists(path):
         if readonly or not create:
@@ -227,6 +227,9 @@ class SqliteStore(TurnWrites):
     def open_turns(self, *, waiting: bool = True) -> list[Turn]:
         name = "load_open_turns" if waiting else "load_turns_under_way"
         return [columns.read_turn(row) for row in self._records(name)]
+
+    def has_open_turns(self) -> bool:
+        return bool(self._all("has_open_turns")[0][0])
 
     # Queue: reading
 
