@@ -10,7 +10,7 @@ from typing import Dict, NamedTuple, Optional
 
 
 class Code(NamedTuple):
-    """What is fixed about an error code: exit status (sysexits.h), whether a retry can help, and one line for people."""
+    """What is fixed about a code: exit status (sysexits.h), whether a retry can help, one line for people."""
 
     exit_status: int
     retryable: bool
@@ -20,11 +20,11 @@ class Code(NamedTuple):
 CODES: Dict[str, Code] = {
     # 64: usage and configuration
     "USAGE": Code(64, False, "The command line is wrong."),
-    "CONFIG_INVALID": Code(64, False, "A configuration file is wrong; the text names file, key, value and allowed form."),
+    "CONFIG_INVALID": Code(64, False, "A configuration file is wrong; the text names file, key and allowed form."),
     "NOT_A_REPOSITORY": Code(64, False, "The directory is not inside a git repository."),
     "UNBORN_HEAD": Code(64, False, "The repository has no commit yet, so there is no base to start from."),
     "BASE_NOT_FOUND": Code(64, False, "The base given at submit does not name a commit."),
-    "REPOSITORY_UNSUPPORTED": Code(64, False, "The repository has a form that cannot be transferred; the text says which."),
+    "REPOSITORY_UNSUPPORTED": Code(64, False, "The repository has a form that cannot be transferred."),
     "SENSITIVE_PATH": Code(64, False, "The captured files include a path that looks like a secret."),
     "PROMPT_INVALID": Code(64, False, "The prompt is empty, holds a NUL byte, is not UTF-8 or is too long."),
     "AGENT_UNKNOWN": Code(64, False, "No agent has that name."),
@@ -45,6 +45,8 @@ CODES: Dict[str, Code] = {
     "LEDGER_UNAVAILABLE": Code(69, True, "The host's ledger could not be opened."),
     "LEDGER_NEWER": Code(69, False, "The host's ledger was written by a newer version; nothing was changed."),
     "LEDGER_DAMAGED": Code(69, False, "The host's ledger is damaged; nothing was changed."),
+    "ENV_PROFILE_UNKNOWN": Code(69, False, "The host has no environment profile of that name."),
+    "ENV_PROFILE_PERMISSIONS": Code(69, False, "An environment profile can be read by others; its mode must be 0600."),
     "AGENT_MISSING": Code(69, False, "The agent's program is not on the host."),
     # 70: protocol, lost turn, publication
     "PROTOCOL": Code(70, False, "A message broke the protocol."),
@@ -53,7 +55,7 @@ CODES: Dict[str, Code] = {
     "PUBLISH_FAILED": Code(70, True, "The result could not be published."),
     "FETCH_FAILED": Code(70, True, "The result could not be brought home; it is safe on the host."),
     "WAIT_TIMEOUT": Code(70, True, "The wait ended before the task did; the task goes on."),
-    "WORKTREE_INCONSISTENT": Code(70, False, "The workspace on the host is not what was recorded; nothing was touched."),
+    "WORKTREE_INCONSISTENT": Code(70, False, "The workspace on the host is not what was recorded; it is left alone."),
     "CHECKOUT_FAILED": Code(70, False, "The base could not be checked out completely; no agent was started."),
     "BASE_UNAVAILABLE": Code(70, False, "The recorded base commit is no longer to be had."),
     "TRANSFER_FAILED": Code(70, True, "Objects could not be moved between home and host."),

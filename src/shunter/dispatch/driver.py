@@ -1,0 +1,510 @@
+"""Takes one job through its steps; each is recorded before the next begins, so any leader can go on from any of them.
+
+    waiting -> claimed -> leased -> shipped -> accepted -> running -> ended -> fetched -> settled
+
+A step's function does its remote part, then records the step by compare-and-set. It may be cut off anywhere: what it
+asks of a host is idempotent for the same attempt id, so going on means doing the step again. Nothing here decides that
+something on a host is over; it records what the host said. A host that could not be asked leaves the step as it is
+and the turn marked uncertain once the host may have accepted it.
+
+`on_boundary` is told the name of every boundary, before and after each record; tests crash there.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from ..agents import contract
+from ..agents.table import load
+from ..fleet.client import HostClient
+from ..fleet.places import Places
+from ..git.repository import open_repository
+from ..git.transfer import Transfer, fetch_result, import_result, open_transfer, push_base
+from ..model.brief import Brief
+from ..model.records import Project, Task, Turn
+from ..model.states import Step, TaskState, TurnState
+from ..store.briefs import read_brief, remove_brief
+from ..store.contract import Store
+from ..wire.errors import ShunterError
+from ..wire.ids import new_nonce
+from ..wire.messages import (
+    AcceptAsk,
+    AttemptRef,
+    AttemptStatus,
+    CancelAsk,
+    CloseAsk,
+    End,
+    JobSpec,
+    Lease,
+    LeaseAsk,
+    LeaseRef,
+    MirrorAsk,
+    MirrorReady,
+)
+
+# The host may hold the attempt; only its word or a tombstone ends the doubt.
+UNKNOWN_OUTCOME = ("HOST_UNREACHABLE", "DEADLINE")
+BUSY_PAUSE_S = 1.0
+TRIES_BEFORE_ACCEPTANCE = 5
+FETCH_TRIES = 3
+ACTOR = "dispatcher"
+STATE_OF_OUTCOME = {
+    contract.CANCELLED: TurnState.CANCELLED,
+    contract.TIMED_OUT: TurnState.TIMED_OUT,
+    contract.LOST: TurnState.LOST,
+}
+WELL_ENDED = (contract.DONE, contract.NEEDS_INPUT, contract.BLOCKED, contract.UNKNOWN, contract.NO_CHANGES)
+
+
+@dataclass(frozen=True, slots=True)
+class HostEntry:
+    """A host of the pool as the driver needs it."""
+
+    name: str
+    client: HostClient
+    slots: int
+    memory_mb: int | None
+
+
+def turn_state_of(end: End) -> TurnState:
+    if end.outcome in STATE_OF_OUTCOME:
+        return STATE_OF_OUTCOME[end.outcome]
+    return TurnState.SUCCEEDED if end.outcome in WELL_ENDED else TurnState.FAILED
+
+
+class Driver:
+    """`advance` takes a turn as far as it goes now; the caller sees to it that one thread at a time has a turn."""
+
+    def __init__(
+        self,
+        store: Store,
+        places: Places,
+        hosts: dict[str, HostEntry],
+        *,
+        on_boundary: Callable[[str], None] = lambda name: None,
+    ) -> None:
+        self.store, self.places, self.hosts = store, places, hosts
+        self.on_boundary = on_boundary
+        self.steps: dict[Step, Callable[[Turn], bool]] = {
+            Step.WAITING: self._settle_cancelled_row,
+            Step.CLAIMED: self._lease,
+            Step.LEASED: self._ship,
+            Step.SHIPPED: self._accept,
+            Step.ACCEPTED: self._follow,
+            Step.RUNNING: self._follow,
+            Step.ENDED: self._fetch,
+            Step.FETCHED: self._settle,
+        }
+
+    def advance(self, turn_id: str) -> float | None:
+        """Go on until the turn waits for something; seconds after which to look again, None when an event will tell."""
+        while True:
+            turn = self.store.load_turn(turn_id)
+            step = self.steps.get(turn.step)
+            if step is None:
+                return None
+            self.on_boundary(f"before {turn.step}")
+            try:
+                if not step(turn):
+                    return None
+            except ShunterError as exc:
+                pause_s = self._after_failure(turn, exc)
+                if pause_s is not None:
+                    return pause_s
+            self.on_boundary(f"after {turn.step}")
+
+    # --- before acceptance ------------------------------------------------------------------------------------------
+
+    def _settle_cancelled_row(self, turn: Turn) -> bool:
+        if turn.cancel_requested_at is None:
+            return False
+        self._give_up(turn, state=TurnState.CANCELLED, reason=f"cancelled by {turn.cancel_actor} while waiting")
+        return False
+
+    def _lease(self, turn: Turn) -> bool:
+        if self._is_cancelled_before_acceptance(turn):
+            return False
+        task, entry = self.store.load_task(turn.task_id), self._host(turn)
+        ask = LeaseAsk(
+            attempt_id=self._attempt(turn),
+            job_id=turn.id,
+            task_id=task.id,
+            slots=task.options.slots,
+            memory_mb=task.options.memory_mb or 0,
+            capacity_slots=entry.slots,
+            capacity_memory_mb=entry.memory_mb,
+        )
+        lease: Lease = entry.client.call("lease.grant", ask)
+        if lease.token is None:
+            self._return(turn, reason_code="CAPACITY_BUSY", pause_s=BUSY_PAUSE_S)
+            return False
+        return self._move(turn, Step.LEASED, reason=None, lease_token=lease.token)
+
+    def _ship(self, turn: Turn) -> bool:
+        if self._is_cancelled_before_acceptance(turn):
+            return False
+        task, entry = self.store.load_task(turn.task_id), self._host(turn)
+        project = self.store.load_project(task)
+        ask = MirrorAsk(
+            attempt_id=self._attempt(turn),
+            token=self._token(turn),
+            task_id=task.id,
+            project_id=task.project_id,
+            object_format=project.object_format,
+            base_oid=task.base_oid,
+        )
+        ready: MirrorReady = entry.client.call("mirror.prepare", ask)
+        if not ready.has_base:
+            with self._renewing(turn, entry):
+                push_base(
+                    self._transfer(project),
+                    entry.client.transport.mirror_url(ready.path),
+                    receive_pack_command=entry.client.transport.pack_command(
+                        "receive-pack", "--attempt", self._attempt(turn), "--token", self._token(turn)
+                    ),
+                    oid=task.base_oid,
+                    task_id=task.id,
+                )
+        return self._move(turn, Step.SHIPPED, reason="the mirror had it" if ready.has_base else "pushed")
+
+    def _accept(self, turn: Turn) -> bool:
+        if self._is_cancelled_before_acceptance(turn):
+            return False
+        task, entry = self.store.load_task(turn.task_id), self._host(turn)
+        brief = read_brief(self.places.prompts_dir, turn.id)
+        ask = AcceptAsk(self._token(turn), job_spec(task, turn, brief), prompt_of(brief))
+        with self._renewing(turn, entry):
+            status: AttemptStatus = entry.client.call("attempt.accept", ask)
+        return self._move(turn, Step.ACCEPTED, reason=None, session_id=status.session_id)
+
+    def _is_cancelled_before_acceptance(self, turn: Turn) -> bool:
+        """Read before every remote step. A cancelled attempt leaves a tombstone, so it can never start later."""
+        if turn.cancel_requested_at is None:
+            return False
+        status = self._tombstone(turn)
+        if status.state != "tombstoned":
+            return False  # an earlier leader's acceptance came first: go on, and cancel what runs
+        self._give_up(turn, state=TurnState.CANCELLED, reason=f"cancelled by {turn.cancel_actor}", tombstoned=True)
+        return True
+
+    def _tombstone(self, turn: Turn) -> AttemptStatus:
+        status: AttemptStatus = self._host(turn).client.call(
+            "attempt.tombstone", AttemptRef(self._attempt(turn), turn.id)
+        )
+        return status
+
+    @contextmanager
+    def _renewing(self, turn: Turn, entry: HostEntry) -> Iterator[None]:
+        """Renew the lease while something long goes on under it."""
+        done = threading.Event()
+        ref = LeaseRef(self._attempt(turn), self._token(turn))
+
+        def renew() -> None:
+            while not done.wait(15.0):
+                try:
+                    entry.client.call("lease.renew", ref)
+                except ShunterError:
+                    continue  # the step itself meets the consequence
+
+        thread = threading.Thread(target=renew, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+
+    # --- from acceptance on -----------------------------------------------------------------------------------------
+
+    def _follow(self, turn: Turn) -> bool:
+        entry = self._host(turn)
+        attempt_id = self._attempt(turn)
+        if turn.cancel_requested_at is not None:
+            ask = CancelAsk(attempt_id, turn.cancel_actor or "user")
+            status: AttemptStatus = entry.client.call("attempt.cancel", ask)
+        else:
+            status = entry.client.call("attempt.status", AttemptRef(attempt_id, turn.id))
+        if turn.uncertain:
+            self._certain(turn, status.state)
+        if status.session_id:
+            self.store.record_session(turn.task_id, status.session_id)
+        if status.state == "ended" and status.end is not None:
+            return self._record_end(turn, status.end, ended_at=status.ended_at, started_at=status.launched_at)
+        if status.state in ("launched", "exited") and turn.step == Step.ACCEPTED:
+            return self._move(turn, Step.RUNNING, reason=None, started_at=status.launched_at)
+        if status.state in ("unknown", "tombstoned"):
+            raise ShunterError("TURN_LOST", f"host {entry.name} knows nothing of attempt {attempt_id}")
+        return False
+
+    def _record_end(self, turn: Turn, end: End, *, ended_at: float | None, started_at: float | None) -> bool:
+        return self._move(
+            turn,
+            Step.ENDED,
+            reason=f"{end.outcome}: {end.evidence}"[:300],
+            state=turn_state_of(end),
+            exit_code=end.exit_code,
+            signal=end.signal,
+            outcome=end,
+            error_code=end.error_code,
+            error_text=end.error_text,
+            started_at=started_at,
+            ended_at=ended_at,
+        )
+
+    def _fetch(self, turn: Turn) -> bool:
+        """Bring the branch home. What cannot be fetched now stays safe on the host, and the turn is settled with that."""
+        end = turn.outcome
+        if end is None or end.publication is None or end.publication.commits == 0:
+            return self._settle(turn)
+        task = self.store.load_task(turn.task_id)
+        failure: ShunterError | None = None
+        for attempt in range(FETCH_TRIES):
+            try:
+                deliver_result(self.store, self._host(turn), self.places, task, end.publication.head_oid)
+                oid = end.publication.head_oid
+                return self._move(turn, Step.FETCHED, reason=None, fetched_oid=oid, head_oid=oid)
+            except ShunterError as exc:
+                failure = exc
+                if exc.code in UNKNOWN_OUTCOME:
+                    raise
+                time.sleep(0.2 * attempt)
+        assert failure is not None
+        return self._settle(turn, error=ShunterError("FETCH_FAILED", failure.text, hint=f"shunter fetch {task.id}"))
+
+    def _settle(self, turn: Turn, *, error: ShunterError | None = None) -> bool:
+        facts = {"error_code": error.code, "error_text": error.text} if error else {}
+        self.store.settle_turn(
+            turn.id,
+            turn.attempt_id,
+            turn.step,
+            state=turn.state,
+            task_state=TaskState.OPEN,
+            actor=ACTOR,
+            now=time.time(),
+            reason=error.text[:300] if error else None,
+            **facts,  # type: ignore[arg-type]
+        )
+        self._close_when_asked(turn, delivered=error is None)
+        return True
+
+    def _close_when_asked(self, turn: Turn, *, delivered: bool) -> None:
+        task = self.store.load_task(turn.task_id)
+        wanted = task.options.close_on
+        done = turn.outcome is not None and turn.outcome.outcome == contract.DONE
+        if not delivered or wanted == "never" or (wanted == "done" and not done) or task.state != TaskState.OPEN:
+            return
+        try:
+            close_on_host(self._host(turn), task, delivered_oid=task.fetched_oid, actor=ACTOR, force=False)
+        except ShunterError:
+            return  # the task stays open; `close` says why when a person asks
+        self.store.close_task(task.id, actor=ACTOR, reason=f"close-on {wanted}", now=time.time())
+        remove_brief(self.places.prompts_dir, turn.id)
+
+    # --- when something fails ---------------------------------------------------------------------------------------
+
+    def _after_failure(self, turn: Turn, exc: ShunterError) -> float | None:
+        """What a failed step means: seconds until the next try, or None to look at the turn again at once."""
+        if turn.step in (Step.ACCEPTED, Step.RUNNING) and exc.code == "TURN_LOST":
+            self._lose(turn, exc)
+            return None
+        if turn.step in (Step.CLAIMED, Step.LEASED):
+            return self._retry_from_queue(turn, exc)
+        if turn.step == Step.SHIPPED and exc.code not in UNKNOWN_OUTCOME:
+            return self._after_refused_acceptance(turn, exc)
+        if turn.step in (Step.SHIPPED, Step.ACCEPTED, Step.RUNNING) and turn.attempt_id:
+            self.store.mark_uncertain(
+                turn.id, turn.attempt_id, True, actor=ACTOR, now=time.time(), reason=f"{exc.code}: {exc.text}"[:300]
+            )
+        return 1.0
+
+    def _retry_from_queue(self, turn: Turn, exc: ShunterError) -> float | None:
+        retryable = exc.retryable or exc.code in ("LEASE_LOST", "TOMBSTONED")
+        if retryable and turn.attempt_number < TRIES_BEFORE_ACCEPTANCE:
+            self._return(turn, reason_code=exc.code, pause_s=0.5 * 2**turn.attempt_number)
+        elif exc.code == "HOST_UNREACHABLE":
+            self._return(turn, reason_code=exc.code, pause_s=30.0)
+        else:
+            self._give_up(turn, state=TurnState.FAILED, reason=exc.text, error=exc)
+        return 0.0
+
+    def _after_refused_acceptance(self, turn: Turn, exc: ShunterError) -> float | None:
+        try:
+            status = self._tombstone(turn)
+        except ShunterError:
+            return 1.0
+        if status.state != "tombstoned":  # accepted after all, by an answer that was lost
+            self._move(turn, Step.ACCEPTED, reason="found accepted", session_id=status.session_id)
+            return None
+        if exc.code in ("LEASE_LOST", "TOMBSTONED") and turn.attempt_number < TRIES_BEFORE_ACCEPTANCE:
+            self._return(turn, reason_code=exc.code, pause_s=0.0, tombstoned=True)
+            return 0.0
+        self._give_up(turn, state=TurnState.FAILED, reason=exc.text, error=exc, tombstoned=True)
+        return None
+
+    def _lose(self, turn: Turn, exc: ShunterError) -> None:
+        """The host itself says that it has no record: its ledger was lost. The task stays open, a person decides."""
+        self.store.settle_turn(
+            turn.id,
+            turn.attempt_id,
+            turn.step,
+            state=TurnState.LOST,
+            task_state=TaskState.LOST,
+            actor=ACTOR,
+            now=time.time(),
+            reason=exc.text,
+            error_code=exc.code,
+            error_text=exc.text,
+        )
+
+    # --- records ----------------------------------------------------------------------------------------------------
+
+    def _move(self, turn: Turn, to_step: Step, *, reason: str | None, **facts: object) -> bool:
+        """True also when somebody else moved it: the next look at the record decides."""
+        self.on_boundary(f"recording {to_step}")
+        self.store.move_turn(
+            turn.id,
+            turn.attempt_id,
+            turn.step,
+            to_step,
+            actor=ACTOR,
+            now=time.time(),
+            reason=reason,
+            **facts,  # type: ignore[arg-type]
+        )
+        return True
+
+    def _return(self, turn: Turn, *, reason_code: str, pause_s: float, tombstoned: bool = False) -> None:
+        self.store.return_row(
+            turn.id,
+            self._attempt(turn),
+            turn.step,
+            actor=ACTOR,
+            now=time.time(),
+            reason_code=reason_code,
+            not_before=time.time() + pause_s if pause_s else None,
+            tombstoned=tombstoned,
+        )
+
+    def _give_up(
+        self,
+        turn: Turn,
+        *,
+        state: TurnState,
+        reason: str,
+        error: ShunterError | None = None,
+        tombstoned: bool = False,
+    ) -> None:
+        """End a turn that no host ever ran."""
+        first = turn.number == 1
+        self.store.settle_turn(
+            turn.id,
+            turn.attempt_id,
+            turn.step,
+            state=state,
+            task_state=TaskState.ABANDONED if first else TaskState.OPEN,
+            actor=ACTOR,
+            now=time.time(),
+            reason=reason[:300],
+            tombstoned=tombstoned,
+            error_code=error.code if error else None,
+            error_text=error.text if error else None,
+        )
+        if first:
+            remove_brief(self.places.prompts_dir, turn.id)
+
+    def _certain(self, turn: Turn, state: str) -> None:
+        self.store.mark_uncertain(
+            turn.id, self._attempt(turn), False, actor=ACTOR, now=time.time(), reason=f"the host answered: {state}"
+        )
+
+    def _host(self, turn: Turn) -> HostEntry:
+        entry = self.hosts.get(turn.host or "")
+        if entry is None:
+            raise ShunterError("HOST_UNREACHABLE", f"host {turn.host} is not in the configuration any more")
+        return entry
+
+    def _attempt(self, turn: Turn) -> str:
+        assert turn.attempt_id is not None
+        return turn.attempt_id
+
+    def _token(self, turn: Turn) -> str:
+        token = self.store.load_attempts(turn.id)[-1].lease_token
+        if token is None:
+            raise ShunterError("LEASE_LOST", f"attempt {turn.attempt_id} has no lease")
+        return token
+
+    def _transfer(self, project: Project) -> Transfer:
+        return open_transfer(self.places.transfer_dir, open_repository(project.worktree))
+
+
+def prompt_of(brief: Brief) -> str:
+    return load(brief.adapter).prepare_prompt(brief.prompt)
+
+
+def job_spec(task: Task, turn: Turn, brief: Brief) -> JobSpec:
+    """All that the host needs, from the task and its brief. Raises AGENT_UNKNOWN or AGENT_OPTION."""
+    launch = load(brief.adapter).launch(
+        contract.Turn(
+            command=brief.command,
+            model=task.model,
+            effort=task.effort,
+            session_id=task.session_id if turn.number > 1 else None,
+            new_session_id=brief.new_session_id,
+            permission=task.permission,
+            max_turns=task.options.max_turns,
+            max_budget_usd=task.options.max_budget_usd,
+            env=brief.env,
+        )
+    )
+    return JobSpec(
+        attempt_id=turn.attempt_id or "",
+        job_id=turn.id,
+        task_id=task.id,
+        project_id=task.project_id,
+        nonce=new_nonce(),  # of a repeated acceptance the host keeps the first
+        number=turn.number,
+        title=task.title,
+        base_oid=task.base_oid,
+        agent=brief.adapter,
+        argv=launch.argv,
+        env=launch.env,
+        files=launch.files,
+        wants_schema=launch.wants_schema,
+        session_marker=launch.session.marker if launch.session else None,
+        session_key=launch.session.key if launch.session else None,
+        session_id=launch.session_id,
+        permission=launch.permission,
+        identity_name=brief.identity_name,
+        identity_email=brief.identity_email,
+        limits=brief.limits,
+        env_profile=brief.env_profile,
+    )
+
+
+
+
+def deliver_result(store: Store, entry: HostEntry, places: Places, task: Task, head_oid: str) -> None:
+    """Fetch from the host into the transfer repository, then import one ref into the user's. Repeating is harmless."""
+    project = store.load_project(task)
+    repo = open_repository(project.worktree)
+    transfer = open_transfer(places.transfer_dir, repo)
+    transport = entry.client.transport
+    mirror = entry.client.session().hello.data_root + f"/mirrors/{task.project_id}.git"
+    fetch_result(
+        transfer,
+        transport.mirror_url(mirror),
+        upload_pack_command=transport.pack_command("upload-pack", "--task", task.id),
+        task_id=task.id,
+        head_oid=head_oid,
+    )
+    import_result(repo, transfer, host_name=entry.name, task_id=task.id, head_oid=head_oid)
+
+
+def close_on_host(entry: HostEntry, task: Task, *, delivered_oid: str | None, actor: str, force: bool) -> list[str]:
+    """Remove the workspace; what could not be removed. `force` discards what home does not have."""
+    proof = None if force else (delivered_oid or task.base_oid)
+    closed = entry.client.call("task.close", CloseAsk(task.id, task.project_id, proof, actor))
+    return list(closed.kept)

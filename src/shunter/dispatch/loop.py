@@ -1,0 +1,231 @@
+"""The dispatcher: leads, claims rows for hosts with room, and advances each job when something happened to it.
+
+Nothing waits for a fixed timer. A submit or cancel pokes the fifo, a host pushes what changed, a job that is done frees
+a slot; each puts a word into one queue that the main thread reads. Every `SAFETY_S` all jobs under way are looked at
+anyhow. Jobs advance in a small pool of threads, one thread a job at a time; a running job holds no thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import select
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from ..fleet.client import HostClient
+from ..fleet.config import Config
+from ..fleet.places import Places
+from ..fleet.transport import LocalTransport
+from ..model.records import Owner
+from ..model.states import Step
+from ..policy.claim import plan_claims
+from ..policy.placement import HostView
+from ..store.contract import Store
+from ..wire.errors import ShunterError
+from ..wire.ids import new_attempt_id
+from .driver import Driver, HostEntry
+from .wake import open_wake_fifo
+
+LEASE_TTL_S = 15.0
+SAFETY_S = 5.0
+LINGER_S = 3.0  # how long an idle dispatcher keeps its sessions warm for the next command
+THREADS = 16
+
+
+def open_hosts(config: Config, places: Places, listener: Callable[[str, str | None, dict[str, Any]], None] | None = None) -> dict[str, HostEntry]:
+    """Clients of the enabled hosts; nothing is contacted yet."""
+    entries = {}
+    for host in config.hosts:
+        if not host.enabled:
+            continue
+        transport = LocalTransport(host.name, host.data_root or places.host_data_root, host.python)
+        client = HostClient(transport)
+        if listener is not None:
+            client.listener = lambda method, params, name=host.name: listener(name, method, params)  # type: ignore[misc]
+        entries[host.name] = HostEntry(host.name, client, host.slots, host.memory_mb)
+    return entries
+
+
+class Jobs:
+    """At most one thread a turn; a word that comes while it works makes it look once more."""
+
+    def __init__(self, advance: Callable[[str], float | None], on_done: Callable[[str], None]) -> None:
+        self.advance, self.on_done = advance, on_done
+        self.pool = ThreadPoolExecutor(THREADS, thread_name_prefix="job")
+        self.guard = threading.Lock()
+        self.busy: dict[str, bool] = {}  # turn id: look again
+        self.due: dict[str, float] = {}  # turn id: monotonic time of the next try
+
+    def touch(self, turn_id: str) -> None:
+        with self.guard:
+            if turn_id in self.busy:
+                self.busy[turn_id] = True
+                return
+            self.busy[turn_id] = False
+            self.due.pop(turn_id, None)
+        self.pool.submit(self._work, turn_id)
+
+    def _work(self, turn_id: str) -> None:
+        while True:
+            pause_s: float | None = None
+            try:
+                pause_s = self.advance(turn_id)
+            except Exception as exc:  # one job's fault must not end the others
+                log(f"turn {turn_id}: {type(exc).__name__}: {exc}")
+                pause_s = 2.0
+            with self.guard:
+                if self.busy[turn_id]:
+                    self.busy[turn_id] = False
+                    continue
+                del self.busy[turn_id]
+                if pause_s is not None:
+                    self.due[turn_id] = time.monotonic() + pause_s
+                break
+        self.on_done(turn_id)
+
+    def touch_due(self, now: float) -> float | None:
+        """Touch what is due; seconds until the next one."""
+        with self.guard:
+            ready = [turn_id for turn_id, at in self.due.items() if at <= now]
+            rest = [at - now for at in self.due.values() if at > now]
+        for turn_id in ready:
+            self.touch(turn_id)
+        return min(rest, default=None)
+
+    def is_idle(self) -> bool:
+        with self.guard:
+            return not self.busy
+
+
+def log(text: str) -> None:
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+    sys.stderr.write(f"{stamp} {text}\n")
+    sys.stderr.flush()
+
+
+class Dispatcher:
+    def __init__(
+        self,
+        store: Store,
+        places: Places,
+        config: Config,
+        owner: Owner,
+        term: int,
+        *,
+        on_boundary: Callable[[str], None] = lambda name: None,
+        linger_s: float = LINGER_S,
+    ) -> None:
+        self.store, self.places, self.owner, self.term = store, places, owner, term
+        self.linger_s = linger_s
+        self.words: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.hosts = open_hosts(config, places, self._heard)
+        self.driver = Driver(store, places, self.hosts, on_boundary=on_boundary)
+        self.jobs = Jobs(self.driver.advance, lambda turn_id: self.words.put("done"))
+        self.fifo = open_wake_fifo(places)
+
+    def _heard(self, host: str, method: str | None, params: dict[str, Any]) -> None:
+        if method is None:
+            self.words.put("all")  # the session was lost: ask about everything
+        elif method == "attempt.changed":
+            attempt_id = str(params.get("attempt_id", ""))
+            self.words.put("turn " + attempt_id.rpartition("-")[0])
+
+    def run(self) -> None:
+        """Until nothing waits, runs or is due, or somebody else leads."""
+        threading.Thread(target=self._listen, daemon=True).start()
+        words = {"all"}
+        renewed_at = looked_at = time.monotonic()
+        idle_since: float | None = None
+        while True:
+            now = time.monotonic()
+            if now - looked_at >= SAFETY_S:
+                words.add("all")
+            if "all" in words:
+                looked_at = now
+            if now - renewed_at >= LEASE_TTL_S / 3:
+                renewed_at = now
+                if not self.store.renew_leadership(self.owner, self.term, now=time.time()):
+                    log("another dispatcher leads; this one ends")
+                    return
+            busy = self._step(words)
+            idle_since = None if busy else (idle_since or now)
+            if idle_since is not None and now - idle_since >= self.linger_s:
+                if self.store.resign_if_idle(self.owner, self.term):
+                    return
+                idle_since = None
+            words = self._wait(self._pause_s(now, idle_since))
+
+    def _step(self, words: set[str]) -> bool:
+        """Do what the words ask for; False when there is no open turn at all."""
+        for word in words:
+            if word.startswith("turn "):
+                self.jobs.touch(word[5:])
+        open_turns = self.store.open_turns(waiting=True)
+        look = "all" in words or "wake" in words
+        for turn in open_turns:
+            waits = turn.step == Step.WAITING
+            if (look and not waits) or (turn.cancel_requested_at is not None and look):
+                self.jobs.touch(turn.id)
+        self._claim([turn for turn in open_turns if turn.step != Step.WAITING])
+        return bool(open_turns) or not self.jobs.is_idle()
+
+    def _claim(self, under_way: list[Any]) -> None:
+        rows = self.store.waiting_rows(now=time.time(), per_shape=sum(entry.slots for entry in self.hosts.values()))
+        if not rows:
+            return
+        views = [self._view(entry, under_way) for entry in self.hosts.values()]
+        for claim in plan_claims(rows, views, now=time.time()).claims:
+            turn = self.store.claim_row(
+                claim.turn_id,
+                host=claim.host,
+                attempt_id=new_attempt_id(claim.turn_id),
+                owner=self.owner.id,
+                now=time.time(),
+            )
+            if turn is not None:
+                self.jobs.touch(turn.id)
+
+    def _view(self, entry: HostEntry, under_way: list[Any]) -> HostView:
+        raise NotImplementedError
+
+    def _pause_s(self, now: float, idle_since: float | None) -> float:
+        pauses = [SAFETY_S, LEASE_TTL_S / 3]
+        due_s = self.jobs.touch_due(now)
+        if due_s is not None:
+            pauses.append(due_s)
+        deferred = self.store.next_due(now=time.time())
+        if deferred is not None:
+            pauses.append(max(0.0, deferred - time.time()))
+        if idle_since is not None:
+            pauses.append(self.linger_s)
+        return min(pauses)
+
+    def _wait(self, pause_s: float) -> set[str]:
+        """The words of the next moment; empty when nothing happened."""
+        words: set[str] = set()
+        with contextlib.suppress(queue.Empty):
+            words.add(self.words.get(timeout=max(0.001, pause_s)))
+            while True:
+                words.add(self.words.get_nowait())
+        return words
+
+    def _listen(self) -> None:
+        poll = select.poll()
+        poll.register(self.fifo, select.POLLIN)
+        while True:
+            poll.poll()
+            os.read(self.fifo, 65536)
+            self.words.put("wake")
+
+    def close(self) -> None:
+        self.jobs.pool.shutdown(wait=False, cancel_futures=True)
+        for entry in self.hosts.values():
+            entry.client.close()
+
+

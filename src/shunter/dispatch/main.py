@@ -1,0 +1,59 @@
+"""The dispatcher as a process. argv: the descriptor to say `ok` on, once somebody leads."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+from ..fleet.config import load_config
+from ..fleet.places import find_places
+from ..store.sqlite import open_store
+from ..wire.errors import ShunterError
+from .leadership import is_dead, this_process
+from .loop import LEASE_TTL_S, Dispatcher, log
+
+
+def run_dispatcher(*, ready: Callable[[], None], on_boundary: Callable[[str], None] = lambda name: None) -> int:
+    """Lead until nothing is left to do. 0 also when somebody else leads; else the exit status of the fault."""
+    places = find_places()
+    try:
+        config = load_config(places)
+        store = open_store(places.store_file)
+        here = this_process(places)
+        term = store.take_leadership(
+            here, now=time.time(), dead=lambda other: is_dead(other, here=here), ttl_s=LEASE_TTL_S
+        )
+        if term is None:
+            ready()
+            return 0
+        dispatcher = Dispatcher(store, places, config, here, term, on_boundary=on_boundary)
+        ready()
+        dispatcher.run()
+        dispatcher.close()
+        store.close()
+    except ShunterError as exc:
+        log(f"{exc.code}: {exc.text}")
+        return exc.exit_status
+    return 0
+
+
+def main() -> None:
+    tell = int(sys.argv[1])
+
+    def ready() -> None:
+        with contextlib.suppress(OSError):
+            os.write(tell, b"ok")
+            os.close(tell)
+
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    status = run_dispatcher(ready=ready)
+    sys.stderr.flush()
+    os._exit(status)  # threads of the pool may still wait for a host that does not answer
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""Waking the dispatcher: a byte into its fifo, or a new process when nobody leads.
+
+No wake-up is lost: a dispatcher resigns in a transaction that looks for open turns, so whoever adds a row and then
+finds a leader knows that this leader will see the row.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import stat
+import subprocess
+import sys
+import time
+
+from ..fleet.places import Places
+from ..store.contract import Store
+from ..wire.errors import ShunterError
+from .leadership import is_dead, this_process
+
+START_LIMIT_S = 10.0
+# The dispatcher outlives the terminal that started it, so it takes along what finds files and keys, nothing else.
+KEPT_NAMES = ("HOME", "PATH", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "SSH_AUTH_SOCK", "SHUNTER_CONFIG")
+KEPT_PREFIXES = ("XDG_", "LC_")
+
+
+def ensure_dispatcher(places: Places, store: Store) -> None:
+    """Make sure that somebody leads and looks at the queue. Raises NO_DISPATCHER; the rows are stored all the same."""
+    leader = store.read_leader()
+    if leader.owner is not None:
+        dead = is_dead(leader.owner, here=this_process(places))
+        if dead is False or (dead is None and time.time() < leader.renewed_at + leader.ttl_s):
+            poke_dispatcher(places)
+            return
+    start_dispatcher(places)
+
+
+def poke_dispatcher(places: Places) -> None:
+    with contextlib.suppress(OSError):
+        fd = os.open(places.wake_fifo, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            os.write(fd, b"\n")
+        finally:
+            os.close(fd)
+
+
+def start_dispatcher(places: Places) -> None:
+    """Detached: own session, no descriptor of ours. It says `ok` through a pipe once somebody leads."""
+    told, tell = os.pipe()
+    env = {name: value for name, value in os.environ.items() if name in KEPT_NAMES or name.startswith(KEPT_PREFIXES)}
+    try:
+        with open(os.open(places.dispatcher_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
+            subprocess.Popen(
+                [sys.executable, "-P", "-m", "shunter.dispatch.main", str(tell)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                env=env,
+                pass_fds=(tell,),
+                start_new_session=True,
+            )
+    except OSError as exc:
+        os.close(told)
+        os.close(tell)
+        raise _no_dispatcher(places, str(exc)) from exc
+    os.close(tell)
+    try:
+        ready, _, _ = select.select([told], [], [], START_LIMIT_S)
+        if not ready or os.read(told, 16)[:2] != b"ok":
+            raise _no_dispatcher(places, "it ended at once" if ready else "it did not come up in time")
+    finally:
+        os.close(told)
+
+
+def _no_dispatcher(places: Places, why: str) -> ShunterError:
+    hint = f"see {places.dispatcher_log}; `shunter reconcile` starts it again"
+    return ShunterError("NO_DISPATCHER", f"no dispatcher could be started: {why}; the task is stored and waits", hint=hint)
+
+
+def open_wake_fifo(places: Places) -> int:
+    """For the leader; read-write, so that it never sees an end of file."""
+    path = places.wake_fifo
+    try:
+        os.mkfifo(path, 0o600)
+    except FileExistsError:
+        if not stat.S_ISFIFO(path.lstat().st_mode):
+            raise ShunterError("IO", f"{path} is in the way: not a fifo") from None
+    except OSError as exc:
+        raise ShunterError("DISK_FULL" if exc.errno == errno.ENOSPC else "IO", f"{path}: {exc.strerror}") from exc
+    return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)

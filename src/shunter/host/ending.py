@@ -1,0 +1,208 @@
+"""The publisher: what a supervisor becomes by exec, and what recovery runs for one that died.
+
+It judges the outcome, commits left-overs, brings the branch into the mirror, signs `.completed` or `.failed`, and only
+then ends the attempt in the ledger, which releases the lease in the same transaction. Every part may be repeated.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import os
+import shutil
+import sys
+from typing import Optional, Tuple
+
+from ..agents import contract
+from ..agents.table import load
+from ..wire.errors import ShunterError
+from ..wire.messages import End, FileChange, JobSpec, Publication, QuestionSeen, UsageSeen
+from .jobs import read_status, task_lock
+from .layout import Layout
+from .ledger import Ledger
+from .logs import read_extent, read_lines, read_tail
+from .publish import Identity, Published, publish_workspace
+from .signals import Exited, read_exited
+from .supervisor import json_line, poke, write_durably
+
+# What we know better than the agent can say.
+KIND_OF_REASON = {
+    "timeout": contract.TIMED_OUT,
+    "cancel": contract.CANCELLED,
+    "terminated": contract.LOST,
+    "supervisor_died": contract.LOST,
+    "spawn_failed": contract.LAUNCH_FAILED,
+}
+WORDS_OF_REASON = {
+    "timeout": "the turn ran into its time limit",
+    "cancel": "the turn was cancelled",
+    "terminated": "the supervisor was told to stop by a signal from outside",
+    "supervisor_died": "the supervisor died and left no account of the end (supervisor_died)",
+    "spawn_failed": "the agent could not be started",
+}
+
+
+def finish_attempt(layout: Layout, ledger: Ledger, spec: JobSpec, exited: Exited) -> None:
+    with task_lock(layout, spec.task_id):
+        publication, error = _publish(layout, spec)
+        outcome = _judge(layout, ledger, spec, exited, publication)
+        end = _end(exited, outcome, publication, error)
+        kind = "completed" if exited.reason == "exit" and exited.exit_code == 0 else "failed"
+        pairs = {"attempt": spec.attempt_id, "nonce": spec.nonce, "outcome": outcome.kind}
+        write_durably(layout.signal(spec.attempt_id, kind), json_line(pairs), patient=True)
+        ledger.record_end(spec.attempt_id, end, actor="supervisor")
+    shutil.rmtree(os.path.join(layout.job(spec.attempt_id), "tmp"), ignore_errors=True)
+    poke(layout.run, spec.attempt_id)
+
+
+def publish_again(layout: Layout, ledger: Ledger, attempt_id: str) -> None:
+    """Carry out a publication that failed when the turn ended; harmless when there is nothing to mend."""
+    spec = ledger.load_spec(attempt_id)
+    with task_lock(layout, spec.task_id):
+        end = read_status(layout, ledger, attempt_id).end
+        if end is None or end.error_code is None:
+            return
+        publication, error = _publish(layout, spec)
+        if error is not None:
+            raise error
+        mended = dataclasses.replace(end, publication=publication, error_code=None, error_text=None)
+        ledger.replace_publication(attempt_id, mended)
+
+
+def _publish(layout: Layout, spec: JobSpec) -> Tuple[Optional[Publication], Optional[ShunterError]]:
+    try:
+        with open(os.path.join(layout.job(spec.attempt_id), "turn_base"), encoding="ascii") as file:
+            turn_base = file.read().strip()
+        found = publish_workspace(
+            layout.workspace(spec.task_id),
+            mirror=layout.mirror(spec.project_id),
+            task_id=spec.task_id,
+            base_oid=spec.base_oid,
+            turn_base_oid=turn_base,
+            message=f"shunter: left uncommitted by turn {spec.number} of task {spec.task_id}\n\n{spec.title}\n",
+            identity=Identity(spec.identity_name, spec.identity_email),
+        )
+        return _publication(found), None
+    except ShunterError as exc:
+        return None, exc
+    except OSError as exc:
+        return None, ShunterError("PUBLISH_FAILED", f"{exc.filename}: {exc.strerror}")
+
+
+def _publication(found: Published) -> Publication:
+    return Publication(
+        head_oid=found.head_oid,
+        commits=found.commits_ahead,
+        turn_commits=found.commits_of_turn,
+        leftovers_committed=found.leftover_committed,
+        rewritten=found.rewritten,
+        files=tuple(FileChange(each.path, each.kind, each.insertions, each.deletions) for each in found.changed),
+        files_total=found.files,
+        insertions=found.insertions,
+        deletions=found.deletions,
+        kept=tuple(f"{each.name}: {each.oid} ({each.ref})" for each in found.kept),
+        notices=found.notices,
+    )
+
+
+def _judge(
+    layout: Layout, ledger: Ledger, spec: JobSpec, exited: Exited, publication: Optional[Publication]
+) -> contract.Outcome:
+    job = layout.job(spec.attempt_id)
+    stdout = read_extent(os.path.join(job, "stdout"), total=exited.stdout_bytes, kept=exited.stdout_kept)
+    stderr = read_extent(os.path.join(job, "stderr"), total=exited.stderr_bytes, kept=exited.stderr_kept)
+    ended = contract.Ended(
+        lines=read_lines(os.path.join(job, "stdout"), stdout),
+        stderr_tail=read_tail(os.path.join(job, "stderr"), stderr, 65536),
+        exit_code=exited.exit_code,
+        signal=exited.signal,
+        last_message=_last_message(job),
+        commits=publication.turn_commits if publication else 0,
+        files_changed=tuple(change.path for change in publication.files) if publication else (),
+        previous_usage=_previous_usage(ledger, spec),
+    )
+    outcome = load(spec.agent).find_outcome(ended)
+    kind = KIND_OF_REASON.get(exited.reason)
+    if kind is None:
+        return outcome
+    words = WORDS_OF_REASON[exited.reason]
+    if exited.errno:
+        words += f": {spec.argv[0]}: {os.strerror(exited.errno)}"
+    return dataclasses.replace(outcome, kind=kind, evidence=words, structured=False)
+
+
+def _last_message(job: str) -> Optional[str]:
+    try:
+        with open(os.path.join(job, "last_message"), "rb") as file:
+            return file.read(1 << 20).decode("utf-8", "replace")
+    except OSError:
+        return None
+
+
+def _previous_usage(ledger: Ledger, spec: JobSpec) -> Optional[contract.Usage]:
+    """What the session had used before this turn, for agents that count over the whole session."""
+    from ..wire.codec import loads
+
+    for row in reversed(ledger.attempts_of(spec.task_id)):
+        if row["end"] and row["attempt_id"] != spec.attempt_id:
+            seen = loads(End, row["end"], where="ledger", code="LEDGER_DAMAGED").session_usage
+            return contract.Usage(**dataclasses.asdict(seen)) if seen else None
+    return None
+
+
+def _end(
+    exited: Exited, outcome: contract.Outcome, publication: Optional[Publication], error: Optional[ShunterError]
+) -> End:
+    code, text = (error.code, error.text) if error else (None, None)
+    if exited.reason == "spawn_failed":
+        missing = exited.errno in (errno.ENOENT, errno.EACCES, errno.ENOTDIR, errno.ENOEXEC)
+        code, text = ("AGENT_MISSING" if missing else "INTERNAL"), outcome.evidence
+    elif exited.reason in ("supervisor_died", "terminated") and code is None:
+        code, text = "TURN_LOST", outcome.evidence
+    session_usage = outcome.session_usage
+    return End(
+        outcome=outcome.kind,
+        evidence=outcome.evidence[:1024],
+        summary=outcome.summary[:8192],
+        questions=tuple(QuestionSeen(each.text, each.options) for each in outcome.questions),
+        structured=outcome.structured,
+        usage=UsageSeen(**dataclasses.asdict(outcome.usage)),
+        session_usage=UsageSeen(**dataclasses.asdict(session_usage)) if session_usage else None,
+        reason=exited.reason,
+        exit_code=exited.exit_code,
+        signal=exited.signal,
+        background=exited.background,
+        stdout_bytes=exited.stdout_bytes,
+        stderr_bytes=exited.stderr_bytes,
+        cpu_s=exited.cpu_s,
+        peak_rss_kib=exited.peak_rss_kib,
+        publication=publication,
+        error_code=code,
+        error_text=text,
+    )
+
+
+def unknown_end(layout: Layout, attempt_id: str) -> Exited:
+    """For a supervisor that died: what is on disk is all there is, the exit status is unknown."""
+    job = layout.job(attempt_id)
+
+    def size(name: str) -> int:
+        try:
+            return os.stat(os.path.join(job, name)).st_size
+        except FileNotFoundError:
+            return 0
+
+    sizes = (size("stdout"), size("stdout"), size("stderr"), size("stderr"))
+    return Exited("supervisor_died", 0, None, None, 0, *sizes, None, None, 0.0)
+
+
+def main() -> None:
+    """argv: data root, attempt id. Runs in the supervisor's process, after its tree is gone."""
+    layout = Layout(sys.argv[1])
+    ledger = Ledger(layout.ledger)
+    spec = ledger.load_spec(sys.argv[2])
+    exited = read_exited(layout, spec.attempt_id, spec.nonce)
+    if exited is not None:
+        finish_attempt(layout, ledger, spec, exited)
+
+

@@ -1,0 +1,118 @@
+"""The environment of an agent (T17): the account's own, one named profile, what shunter adds. Records hold names only.
+
+The account's environment is what its login shell exports, captured once and kept for 15 minutes in `login_env`
+(0600); nothing of the session that started us comes in. The shell gets ten seconds and prints between two markers, so
+banners and prompts do no harm; without an answer the bare minimum is used.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import stat
+import subprocess
+import time
+from typing import Dict
+
+from ..wire.errors import ShunterError
+from ..wire.ids import is_host_name, new_nonce
+from .layout import Layout
+from .supervisor import write_durably
+
+KEPT_S = 900
+# Set by a shell for itself, or by the session that the shell was started in.
+NOT_OURS = ("_", "SHLVL", "PWD", "OLDPWD", "PS1", "TERM", "DISPLAY", "WAYLAND_DISPLAY", "SSH_AUTH_SOCK", "SSH_TTY")
+NOT_OURS_PREFIXES = ("SHUNTER_", "GIT_", "SSH_", "DBUS_", "VIRTUAL_ENV", "PYTHON")
+
+
+def minimal_environment() -> Dict[str, str]:
+    account = pwd.getpwuid(os.getuid())
+    home = os.environ.get("HOME") or account.pw_dir
+    path = "/usr/local/bin:/usr/bin:/bin"
+    return {
+        "HOME": home,
+        "USER": account.pw_name,
+        "LOGNAME": account.pw_name,
+        "SHELL": account.pw_shell or "/bin/sh",
+        "PATH": path if os.getuid() else "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "LANG": os.environ.get("LANG", "C.UTF-8"),
+    }
+
+
+def capture_login_environment() -> Dict[str, str]:
+    """What the account's login shell exports; the minimum where the shell does not answer."""
+    base = minimal_environment()
+    marker = new_nonce()
+    script = f"echo {marker}; env -0; echo {marker}"
+    try:
+        done = subprocess.run(
+            [base["SHELL"], "-l", "-c", script],
+            env=base,
+            cwd=base["HOME"] if os.path.isdir(base["HOME"]) else "/",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=10,
+            start_new_session=True,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return base
+    parts = done.stdout.split(marker.encode())
+    if len(parts) != 3:
+        return base
+    found = {}
+    for pair in parts[1].lstrip(b"\r\n").split(b"\0"):
+        name, equals, value = os.fsdecode(pair).partition("=")
+        if equals and name and name not in NOT_OURS and not name.startswith(NOT_OURS_PREFIXES):
+            found[name] = value
+    return {**base, **found}
+
+
+def load_login_environment(layout: Layout) -> Dict[str, str]:
+    path = os.path.join(layout.root, "login_env")
+    try:
+        fresh = 0 <= time.time() - os.stat(path).st_mtime < KEPT_S
+        if fresh:
+            with open(path, "rb") as file:
+                pairs = file.read().split(b"\0")
+            return dict(os.fsdecode(pair).partition("=")[::2] for pair in pairs if pair)
+    except OSError:
+        pass
+    found = capture_login_environment()
+    write_durably(path, b"\0".join(os.fsencode(f"{name}={value}") for name, value in found.items()))
+    return found
+
+
+def load_profile(name: str) -> Dict[str, str]:
+    """`$XDG_CONFIG_HOME/shunter/env/<name>.env`: NAME=value lines, mode 0600, put there by the operator."""
+    if not is_host_name(name):
+        raise ShunterError("ENV_PROFILE_UNKNOWN", f"{name!r} is not a profile name: lower case, digits, . _ -")
+    config = os.environ.get("XDG_CONFIG_HOME") or os.path.join(minimal_environment()["HOME"], ".config")
+    path = os.path.join(config, "shunter", "env", name + ".env")
+    try:
+        with open(path, encoding="utf-8") as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            if mode & 0o077:
+                text = f"{path} has mode {mode:04o}, others may read it"
+                raise ShunterError("ENV_PROFILE_PERMISSIONS", text, hint=f"chmod 600 {path}")
+            lines = file.read().splitlines()
+    except FileNotFoundError as exc:
+        raise ShunterError("ENV_PROFILE_UNKNOWN", f"no profile {path}") from exc
+    except (OSError, UnicodeDecodeError) as exc:
+        raise ShunterError("ENV_PROFILE_UNKNOWN", f"{path}: {exc}") from exc
+    found = {}
+    for number, line in enumerate(lines, 1):
+        text = line.strip()
+        if not text or text.startswith("#"):
+            continue
+        key, equals, value = _without_export(text).partition("=")
+        if not equals or not key.replace("_", "a").isalnum() or key[0].isdigit():
+            raise ShunterError("ENV_PROFILE_UNKNOWN", f"{path}, line {number}: expected NAME=value")
+        if len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'":
+            value = value[1:-1]
+        found[key] = value
+    return found
+
+
+def _without_export(text: str) -> str:
+    return text[len("export ") :].lstrip() if text.startswith("export ") else text

@@ -1,0 +1,115 @@
+"""Who a process is: host id, OS, boot id, pid and start time (S3). A pid alone is never judged."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Optional, Tuple
+
+from . import supervisor
+
+ALIVE, DEAD, UNKNOWN = "alive", "dead", "unknown"
+
+
+def read_boot_id() -> str:
+    """The kernel's id of this boot; empty where there is none."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def load_host_id(root: str) -> str:
+    """This data root's own id, made once. The machine id is not used: cloned machines share it."""
+    path = os.path.join(root, "host_id")
+    try:
+        with open(path, encoding="ascii") as file:
+            found = file.read().strip()
+            if found:
+                return found
+    except FileNotFoundError:
+        pass
+    made = os.urandom(8).hex()
+    aside = path + "." + made
+    with open(aside, "w", encoding="ascii") as file:
+        file.write(made + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    try:
+        os.link(aside, path)  # the first of two starters wins
+    except FileExistsError:
+        pass
+    os.unlink(aside)
+    with open(path, encoding="ascii") as file:
+        return file.read().strip()
+
+
+def os_name() -> str:
+    return sys.platform
+
+
+def judge_process(pid: int, start_time: Optional[int], boot_id: str) -> str:
+    """ALIVE, DEAD or UNKNOWN for a process of this host.
+
+    Another boot is dead. A missing start time can never turn into dead while the pid exists. A zombie is dead: it
+    waits to be reaped and does nothing (proc_pid_stat(5), field 3).
+    """
+    if boot_id and boot_id != read_boot_id():
+        return DEAD
+    seen = _state_and_start(pid)
+    if seen is None:
+        return DEAD if os.path.isdir("/proc/self") else UNKNOWN
+    state, started = seen
+    if state in ("Z", "X"):
+        return DEAD
+    if start_time is None:
+        return UNKNOWN
+    return ALIVE if started == start_time else DEAD
+
+
+def _state_and_start(pid: int) -> Optional[Tuple[str, int]]:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        return fields[0].decode(), int(fields[19])
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def tagged_processes(attempt_id: str) -> "list[Tuple[int, int]]":
+    """(pid, start time) of every living process of ours that carries the run tag of the attempt in its environment."""
+    tag = b"SHUNTER_ATTEMPT=" + attempt_id.encode()
+    found = []
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        try:
+            with open(f"/proc/{name}/environ", "rb") as file:
+                if tag not in file.read().split(b"\0"):
+                    continue
+        except OSError:
+            continue
+        seen = _state_and_start(int(name))
+        if seen is not None and seen[0] not in ("Z", "X"):
+            found.append((int(name), seen[1]))
+    return found
+
+
+def signal_process(pid: int, start_time: Optional[int], number: int) -> bool:
+    """Signal exactly this process: through a pidfd, checked after it was opened, so a reused pid is never hit."""
+    try:
+        handle = os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return False
+    try:
+        if start_time is None or supervisor.start_time(pid) != start_time:
+            return False
+        import signal
+
+        signal.pidfd_send_signal(handle, number)
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(handle)

@@ -1,0 +1,46 @@
+"""Where a host keeps what; every path is built from checked ids.
+
+    <data_root>/ledger.db  bin/  lib/<digest>/  run/  mirrors/<project>.git  tasks/<task>/  jobs/<attempt>/  signals/
+"""
+
+from __future__ import annotations
+
+import os
+
+from ..wire.ids import checked_id
+
+
+class Layout:
+    def __init__(self, data_root: str) -> None:
+        self.root = os.path.realpath(data_root)
+        self.ledger = os.path.join(self.root, "ledger.db")
+        self.run = os.path.join(self.root, "run")
+        self.signals = os.path.join(self.root, "signals")
+        self.locks = os.path.join(self.root, "locks")
+
+    def make(self) -> None:
+        """Create the directories, 0700; harmless when they are there."""
+        os.makedirs(self.root, mode=0o700, exist_ok=True)
+        for name in ("run", "signals", "locks", "mirrors", "tasks", "jobs", "bin", "lib"):
+            os.makedirs(os.path.join(self.root, name), mode=0o700, exist_ok=True)
+
+    def mirror(self, project_id: str) -> str:
+        return os.path.join(self.root, "mirrors", checked_id(project_id) + ".git")
+
+    def task(self, task_id: str) -> str:
+        return os.path.join(self.root, "tasks", checked_id(task_id))
+
+    def workspace(self, task_id: str) -> str:
+        return os.path.join(self.task(task_id), "workspace")
+
+    def session(self, task_id: str) -> str:
+        return os.path.join(self.task(task_id), "session")
+
+    def job(self, attempt_id: str) -> str:
+        return os.path.join(self.root, "jobs", checked_id(attempt_id))
+
+    def signal(self, attempt_id: str, kind: str) -> str:
+        return os.path.join(self.signals, checked_id(attempt_id) + "." + kind)
+
+    def task_lock(self, task_id: str) -> str:
+        return os.path.join(self.locks, checked_id(task_id))

@@ -1,0 +1,306 @@
+"""A host's own database: leases, attempts, tombstones, an audit trail. The authority for what runs here.
+
+SQLite with WAL and synchronous=FULL; every write transaction is BEGIN IMMEDIATE; no RETURNING (SQLite 3.34 must do).
+The schema states the rules too: one unused or accepted attempt a job, one row an attempt.
+
+Leases that nobody uses expire by CLOCK_BOOTTIME of the boot that granted them, so a moved wall clock frees nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import time
+from typing import Any, Dict, Iterator, List, Optional, Tuple
+
+from ..wire.codec import dumps, loads
+from ..wire.errors import ShunterError
+from ..wire.ids import new_nonce
+from ..wire.messages import End, JobSpec, LeaseAsk
+from .admission import decide_admission
+from .identity import read_boot_id
+
+APPLICATION_ID = 0x53484C47  # "SHLG"
+VERSION = 1
+LEASE_TTL_S = 60.0
+
+SCHEMA = """
+CREATE TABLE lease (
+    attempt_id TEXT PRIMARY KEY,
+    job_id TEXT NOT NULL,
+    task_id TEXT NOT NULL,
+    token TEXT NOT NULL,
+    slots INTEGER NOT NULL CHECK (slots >= 0),
+    memory_mb INTEGER NOT NULL CHECK (memory_mb >= 0),
+    used INTEGER NOT NULL DEFAULT 0 CHECK (used IN (0, 1)),
+    boot_id TEXT NOT NULL,
+    expires_boottime_s REAL NOT NULL
+);
+CREATE TABLE attempt (
+    attempt_id TEXT PRIMARY KEY,
+    job_id TEXT NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('accepted', 'ended', 'tombstoned')),
+    spec TEXT,
+    base_oid TEXT,
+    accepted_at REAL,
+    ended_at REAL,
+    end TEXT,
+    notices TEXT NOT NULL DEFAULT '[]',
+    CHECK (state = 'tombstoned' OR spec IS NOT NULL),
+    CHECK ((state = 'ended') = (end IS NOT NULL))
+);
+-- At most one launch a job: a second attempt is admitted only when every earlier one is tombstoned.
+CREATE UNIQUE INDEX one_accepted_attempt_a_job ON attempt (job_id) WHERE state <> 'tombstoned';
+CREATE INDEX attempt_running ON attempt (attempt_id) WHERE state = 'accepted';
+CREATE TABLE task (
+    task_id TEXT PRIMARY KEY,
+    project_id TEXT NOT NULL,
+    base_oid TEXT NOT NULL,
+    closed_at REAL
+);
+CREATE TABLE audit (
+    seq INTEGER PRIMARY KEY,
+    at REAL NOT NULL,
+    actor TEXT NOT NULL,
+    what TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    detail TEXT NOT NULL
+);
+"""
+
+
+def boottime_s() -> float:
+    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    return time.clock_gettime(clock)
+
+
+@contextlib.contextmanager
+def sqlite_errors(path: str) -> Iterator[None]:
+    """Foreign errors end here: damaged, full, read-only and unreachable are told apart."""
+    try:
+        yield
+    except sqlite3.Error as exc:
+        text = str(exc)
+        if "full" in text:
+            raise ShunterError("DISK_FULL", f"{path}: {text}", hint="free disk space on the host") from exc
+        if "malformed" in text or "not a database" in text:
+            hint = "move the file aside; running turns keep their own records under jobs/ and signals/"
+            raise ShunterError("LEDGER_DAMAGED", f"{path}: {text}", hint=hint) from exc
+        raise ShunterError("LEDGER_UNAVAILABLE", f"{path}: {text}") from exc
+
+
+class Ledger:
+    """One connection; use one per thread."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        with sqlite_errors(path):
+            existed = os.path.exists(path) and os.path.getsize(path) > 0
+            self.db = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
+            self.db.row_factory = sqlite3.Row
+            if existed:
+                self._check_form()
+            self.db.execute("PRAGMA journal_mode=WAL")
+            self.db.execute("PRAGMA synchronous=FULL")
+            if not existed or self._version() == 0:
+                self._create()
+
+    def _version(self) -> int:
+        return int(self.db.execute("PRAGMA user_version").fetchone()[0])
+
+    def _check_form(self) -> None:
+        application = int(self.db.execute("PRAGMA application_id").fetchone()[0])
+        version = self._version()
+        if version == 0 and application == 0 and not self.db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
+            return  # made by a start that was killed before its first transaction
+        if application != APPLICATION_ID:
+            raise ShunterError("LEDGER_DAMAGED", f"{self.path}: not a ledger of shunter; nothing was changed")
+        if version > VERSION:
+            text = f"{self.path}: layout {version} is newer than {VERSION}; nothing was changed"
+            raise ShunterError("LEDGER_NEWER", text, hint="use the newer helper of this host")
+
+    def _create(self) -> None:
+        with self.writing():
+            if self._version() == 0:
+                for statement in SCHEMA.split(";\n"):
+                    if statement.strip():
+                        self.db.execute(statement)
+                self.db.execute(f"PRAGMA application_id={APPLICATION_ID}")
+                self.db.execute(f"PRAGMA user_version={VERSION}")
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        with sqlite_errors(self.path):
+            self.db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                self.db.execute("ROLLBACK")
+                raise
+            self.db.execute("COMMIT")
+
+    def rows(self, sql: str, *values: Any) -> List[sqlite3.Row]:
+        with sqlite_errors(self.path):
+            return self.db.execute(sql, values).fetchall()
+
+    def audit(self, actor: str, what: str, subject: str, detail: str = "") -> None:
+        """Inside a transaction of the caller."""
+        sql = "INSERT INTO audit (at, actor, what, subject, detail) VALUES (?, ?, ?, ?, ?)"
+        self.db.execute(sql, (time.time(), actor, what, subject, detail))
+
+    # --- leases -----------------------------------------------------------------------------------------------------
+
+    def grant_lease(self, ask: LeaseAsk, *, available_memory_mb: Optional[int]) -> Tuple[Optional[str], Optional[str]]:
+        """(token, None), or (None, why not). The same attempt gets its own lease again."""
+        with self.writing():
+            self._drop_expired()
+            mine = self.db.execute("SELECT token FROM lease WHERE attempt_id = ?", (ask.attempt_id,)).fetchone()
+            if mine:
+                self._touch(ask.attempt_id)
+                return mine["token"], None
+            gone = self.db.execute("SELECT state FROM attempt WHERE attempt_id = ?", (ask.attempt_id,)).fetchone()
+            if gone:
+                raise ShunterError("TOMBSTONED", f"attempt {ask.attempt_id} is {gone['state']}")
+            used = self.db.execute("SELECT COALESCE(SUM(slots), 0), COALESCE(SUM(memory_mb), 0) FROM lease").fetchone()
+            refusal = decide_admission(
+                ask, used_slots=used[0], reserved_memory_mb=used[1], available_memory_mb=available_memory_mb
+            )
+            if refusal is not None:
+                return None, refusal
+            token = new_nonce()
+            self.db.execute(
+                "INSERT INTO lease VALUES (?, ?, ?, ?, ?, ?, 0, ?, ?)",
+                (
+                    *(ask.attempt_id, ask.job_id, ask.task_id, token, ask.slots, ask.memory_mb),
+                    *(read_boot_id(), boottime_s() + LEASE_TTL_S),
+                ),
+            )
+            return token, None
+
+    def _drop_expired(self) -> None:
+        sql = "DELETE FROM lease WHERE used = 0 AND (boot_id <> ? OR expires_boottime_s < ?)"
+        self.db.execute(sql, (read_boot_id(), boottime_s()))
+
+    def _touch(self, attempt_id: str) -> None:
+        sql = "UPDATE lease SET expires_boottime_s = ?, boot_id = ? WHERE attempt_id = ?"
+        self.db.execute(sql, (boottime_s() + LEASE_TTL_S, read_boot_id(), attempt_id))
+
+    def renew_lease(self, attempt_id: str, token: str) -> None:
+        """Raises LEASE_LOST when it expired or was never ours."""
+        with self.writing():
+            self._drop_expired()
+            self._require(attempt_id, token)
+            self._touch(attempt_id)
+
+    def check_lease(self, attempt_id: str, token: str) -> None:
+        self._require(attempt_id, token)
+
+    def _require(self, attempt_id: str, token: str) -> None:
+        row = self.db.execute("SELECT token FROM lease WHERE attempt_id = ?", (attempt_id,)).fetchone()
+        if row is None or row["token"] != token:
+            raise ShunterError("LEASE_LOST", f"attempt {attempt_id} holds no lease on this host")
+
+    def release_unused_lease(self, attempt_id: str, token: str) -> None:
+        """Only before acceptance; an accepted attempt's lease goes with its end. Repeating is harmless."""
+        with self.writing():
+            sql = "DELETE FROM lease WHERE attempt_id = ? AND token = ? AND used = 0"
+            self.db.execute(sql, (attempt_id, token))
+
+    def reserved(self) -> Tuple[int, int]:
+        row = self.rows("SELECT COALESCE(SUM(slots), 0), COALESCE(SUM(memory_mb), 0) FROM lease")[0]
+        return int(row[0]), int(row[1])
+
+    # --- attempts ---------------------------------------------------------------------------------------------------
+
+    def accept(self, spec: JobSpec, token: str, notices: Tuple[str, ...]) -> bool:
+        """Store the attempt and bind its lease; False when it is stored already.
+
+        Raises TOMBSTONED, LEASE_LOST, or ATTEMPT_CONFLICT when another attempt of the job was accepted.
+        """
+        with self.writing():
+            row = self.db.execute("SELECT state FROM attempt WHERE attempt_id = ?", (spec.attempt_id,)).fetchone()
+            if row:
+                if row["state"] == "tombstoned":
+                    raise ShunterError("TOMBSTONED", f"attempt {spec.attempt_id} was given up")
+                return False
+            self._require(spec.attempt_id, token)
+            sql = "SELECT attempt_id FROM attempt WHERE job_id = ? AND state <> 'tombstoned'"
+            other = self.db.execute(sql, (spec.job_id,)).fetchone()
+            if other:
+                raise ShunterError("ATTEMPT_CONFLICT", f"job {spec.job_id} was accepted as {other['attempt_id']}")
+            self.db.execute(
+                "INSERT INTO attempt (attempt_id, job_id, state, spec, base_oid, accepted_at, notices)"
+                " VALUES (?, ?, 'accepted', ?, ?, ?, ?)",
+                (spec.attempt_id, spec.job_id, dumps(spec), spec.base_oid, time.time(), dumps(notices)),
+            )
+            self.db.execute("UPDATE lease SET used = 1 WHERE attempt_id = ?", (spec.attempt_id,))
+            sql = "INSERT OR IGNORE INTO task (task_id, project_id, base_oid) VALUES (?, ?, ?)"
+            self.db.execute(sql, (spec.task_id, spec.project_id, spec.base_oid))
+            self.audit("home", "accepted", spec.attempt_id)
+            return True
+
+    def tombstone(self, attempt_id: str, job_id: str) -> str:
+        """Forbid a later start; gives the state in force: tombstoned, or accepted/ended when it came too late."""
+        with self.writing():
+            row = self.db.execute("SELECT state FROM attempt WHERE attempt_id = ?", (attempt_id,)).fetchone()
+            if row:
+                return str(row["state"])
+            sql = "INSERT INTO attempt (attempt_id, job_id, state) VALUES (?, ?, 'tombstoned')"
+            self.db.execute(sql, (attempt_id, job_id))
+            self.db.execute("DELETE FROM lease WHERE attempt_id = ? AND used = 0", (attempt_id,))
+            self.audit("home", "tombstoned", attempt_id)
+            return "tombstoned"
+
+    def find(self, attempt_id: str) -> Optional[Dict[str, Any]]:
+        rows = self.rows("SELECT * FROM attempt WHERE attempt_id = ?", attempt_id)
+        return dict(rows[0]) if rows else None
+
+    def load_spec(self, attempt_id: str) -> JobSpec:
+        row = self.find(attempt_id)
+        if row is None or row["spec"] is None:
+            raise ShunterError("PROTOCOL", f"attempt {attempt_id} is not known here")
+        return loads(JobSpec, row["spec"], where=f"ledger, attempt {attempt_id}", code="LEDGER_DAMAGED")
+
+    def accepted_attempts(self) -> List[str]:
+        return [row["attempt_id"] for row in self.rows("SELECT attempt_id FROM attempt WHERE state = 'accepted'")]
+
+    def record_end(self, attempt_id: str, end: End, *, actor: str) -> bool:
+        """End the attempt and release its lease, once; False when that was done before."""
+        with self.writing():
+            sql = "UPDATE attempt SET state = 'ended', end = ?, ended_at = ? WHERE attempt_id = ? AND state = 'accepted'"
+            changed = self.db.execute(sql, (dumps(end), time.time(), attempt_id)).rowcount
+            self.db.execute("DELETE FROM lease WHERE attempt_id = ?", (attempt_id,))
+            if changed:
+                self.audit(actor, "ended", attempt_id, end.outcome)
+            return bool(changed)
+
+    def replace_publication(self, attempt_id: str, end: End) -> None:
+        """A publication that failed at the end was carried out later."""
+        with self.writing():
+            sql = "UPDATE attempt SET end = ? WHERE attempt_id = ? AND state = 'ended'"
+            self.db.execute(sql, (dumps(end), attempt_id))
+            self.audit("home", "published", attempt_id)
+
+    def note(self, actor: str, what: str, subject: str, detail: str = "") -> None:
+        with self.writing():
+            self.audit(actor, what, subject, detail)
+
+    # --- tasks ------------------------------------------------------------------------------------------------------
+
+    def find_task(self, task_id: str) -> Optional[Dict[str, Any]]:
+        rows = self.rows("SELECT * FROM task WHERE task_id = ?", task_id)
+        return dict(rows[0]) if rows else None
+
+    def attempts_of(self, task_id: str) -> List[Dict[str, Any]]:
+        """In the order of acceptance."""
+        sql = "SELECT * FROM attempt WHERE job_id GLOB ? AND state <> 'tombstoned' ORDER BY accepted_at, attempt_id"
+        return [dict(row) for row in self.rows(sql, task_id + "-*")]
+
+    def close_task(self, task_id: str, *, actor: str, detail: str) -> None:
+        with self.writing():
+            self.db.execute("UPDATE task SET closed_at = ? WHERE task_id = ?", (time.time(), task_id))
+            self.audit(actor, "closed", task_id, detail)
+
+    def close(self) -> None:
+        self.db.close()

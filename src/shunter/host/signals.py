@@ -1,0 +1,68 @@
+"""Reading what supervisors signed: `signals/<attempt>.<kind>`, believed only with the attempt's nonce (S4)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Dict, NamedTuple, Optional
+
+from .layout import Layout
+
+
+class Exited(NamedTuple):
+    """The agent's end, written once its whole tree was gone."""
+
+    reason: str
+    errno: int
+    exit_code: Optional[int]
+    signal: Optional[int]
+    background: int
+    stdout_bytes: int
+    stdout_kept: int
+    stderr_bytes: int
+    stderr_kept: int
+    cpu_s: Optional[float]
+    peak_rss_kib: Optional[int]
+    at: float
+
+
+class Launched(NamedTuple):
+    pid: int
+    start_time: Optional[int]
+    at: float
+
+
+def _read_signal(layout: Layout, attempt_id: str, kind: str, nonce: str) -> Optional[Dict[str, Any]]:
+    try:
+        with open(layout.signal(attempt_id, kind), "rb") as file:
+            body = json.loads(file.read())
+    except (FileNotFoundError, ValueError):
+        return None
+    if not isinstance(body, dict) or body.get("nonce") != nonce or body.get("attempt") != attempt_id:
+        return None  # a wrong nonce counts as none
+    return body
+
+
+def read_exited(layout: Layout, attempt_id: str, nonce: str) -> Optional[Exited]:
+    body = _read_signal(layout, attempt_id, "exited", nonce)
+    try:
+        return None if body is None else Exited(**{name: body[name] for name in Exited._fields})
+    except KeyError:
+        return None
+
+
+def read_launched(layout: Layout, attempt_id: str, nonce: str) -> Optional[Launched]:
+    body = _read_signal(layout, attempt_id, "launched", nonce)
+    try:
+        return None if body is None else Launched(**{name: body[name] for name in Launched._fields})
+    except KeyError:
+        return None
+
+
+def read_supervisor(layout: Layout, attempt_id: str) -> Optional[Dict[str, Any]]:
+    """{pid, start_time, boot_id} of the supervisor, once it introduced itself."""
+    try:
+        with open(layout.job(attempt_id) + "/supervisor", "rb") as file:
+            body = json.loads(file.read())
+        return body if isinstance(body.get("pid"), int) else None
+    except (FileNotFoundError, ValueError, AttributeError):
+        return None

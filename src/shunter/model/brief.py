@@ -1,0 +1,24 @@
+# ruff: noqa: UP045 (the codec reads Optional[X])
+"""What one turn is to do, resolved at submit: the prompt, the agent's command, limits. A private file, never a row (P9)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Dict, Optional, Tuple  # noqa: UP035
+
+from ..wire.messages import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Brief:
+    """`command` and `env` are the configured agent's; `env` may name place-holders of `agents.contract`."""
+
+    prompt: str
+    adapter: str
+    command: Tuple[str, ...]  # noqa: UP006
+    identity_name: str
+    identity_email: str
+    limits: Limits
+    new_session_id: str  # for agents that let us choose
+    env: Dict[str, str] = field(default_factory=dict)  # noqa: UP006
+    env_profile: Optional[str] = None

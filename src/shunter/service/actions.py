@@ -1,0 +1,158 @@
+"""Use cases that change something: cancel, close, fetch, wait, reconcile. Each may be repeated."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ..dispatch.driver import close_on_host, deliver_result
+from ..git.forget import forget_task
+from ..model.records import Task, Turn
+from ..model.states import Step, TaskState, TurnState
+from ..store.briefs import remove_brief
+from ..wire.errors import ShunterError
+from ..wire.messages import AttemptRef
+from .home import Home
+from .view import TaskView, view_task
+
+POLL_S = 0.05
+
+
+def cancel_task(home: Home, prefix: str, *, actor: str) -> TaskView:
+    """Ask for the end of the task's open turn. A turn that waits ends at once and touches no host (P11)."""
+    task = home.store.find_task(prefix)
+    turn = home.store.request_cancel(task.id, actor=actor, now=time.time())
+    if turn is not None and turn.step == Step.WAITING:
+        settle_waiting(home, task, home.store.load_turn(turn.id), actor=actor)
+    if turn is not None:
+        home.wake()
+    return load_view(home, task.id)
+
+
+def settle_waiting(home: Home, task: Task, turn: Turn, *, actor: str) -> None:
+    first = turn.number == 1
+    settled = home.store.settle_turn(
+        turn.id,
+        None,
+        Step.WAITING,
+        state=TurnState.CANCELLED,
+        task_state=TaskState.ABANDONED if first else TaskState.OPEN,
+        actor=actor,
+        now=time.time(),
+        reason="cancelled while waiting",
+    )
+    if settled and first:
+        remove_brief(home.places.prompts_dir, turn.id)
+        forget_task(home.places.transfer_dir, home.store.load_project(task).repo_id, task.id)
+
+
+def load_view(home: Home, task_id: str) -> TaskView:
+    turns = home.store.load_turns(task_id)
+    return view_task(home.store.load_task(task_id), turns[-1] if turns else None)
+
+
+def is_over(view: TaskView) -> bool:
+    """No turn of the task waits, is under way or runs."""
+    return view.turn is None or view.turn.step == Step.SETTLED
+
+
+def wait_for(
+    home: Home,
+    task_ids: Sequence[str],
+    *,
+    timeout_s: float | None,
+    any_one: bool = False,
+    on_change: Callable[[TaskView], None] = lambda view: None,
+) -> list[TaskView]:
+    """Block until all (or any one) are over. Raises WAIT_TIMEOUT; the tasks go on then. Never changes anything."""
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    seen: dict[str, str] = {}
+    while True:
+        views = [load_view(home, task_id) for task_id in task_ids]
+        for view in views:
+            if seen.get(view.task.id) != view.phrase:
+                seen[view.task.id] = view.phrase
+                on_change(view)
+        over = [view for view in views if is_over(view)]
+        if len(over) == len(views) or (any_one and over):
+            return views
+        if deadline is not None and time.monotonic() >= deadline:
+            raise ShunterError("WAIT_TIMEOUT", f"{len(views) - len(over)} of {len(views)} are not over; they go on")
+        time.sleep(POLL_S)
+
+
+def fetch_task(home: Home, prefix: str) -> TaskView:
+    """Bring the last result home, again if need be; publishes on the host first where that had failed."""
+    task = home.store.find_task(prefix)
+    turns = [turn for turn in home.store.load_turns(task.id) if turn.outcome is not None]
+    if not turns:
+        raise ShunterError("FETCH_FAILED", f"task {task.id} has no result yet", hint=f"shunter wait {task.id}")
+    turn = turns[-1]
+    end = turn.outcome
+    assert end is not None
+    entry = home.host(turn.host or "")
+    publication = end.publication
+    if publication is None and turn.attempt_id is not None:
+        status = entry.client.call("attempt.publish", AttemptRef(turn.attempt_id, turn.id))
+        publication = status.end.publication if status.end else None
+    if publication is None:
+        raise ShunterError("FETCH_FAILED", f"nothing was published: {end.error_text or end.evidence}")
+    if publication.commits:
+        deliver_result(home.store, entry, home.places, task, publication.head_oid)
+        home.store.mark_fetched(task.id, publication.head_oid, actor="user", now=time.time())
+    return load_view(home, task.id)
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedTask:
+    view: TaskView
+    kept: tuple[str, ...]  # what the host could not remove, and why
+
+
+def close_task(home: Home, prefix: str, *, discard: bool, actor: str) -> ClosedTask:
+    """Remove the workspace and forget the session; the fetched branch stays. Refused while a turn is not over.
+
+    Raises RESULT_UNDELIVERED when home does not have what the last turn published, unless `discard`.
+    """
+    task = home.store.find_task(prefix)
+    view = load_view(home, task.id)
+    if not is_over(view):
+        raise ShunterError("TASK_BUSY", f"task {task.id} is {view.phrase}", hint=f"shunter cancel {task.id}")
+    kept: list[str] = []
+    if task.state in (TaskState.OPEN, TaskState.LOST):
+        if task.host is not None:
+            entry = home.host(task.host)
+            kept = close_on_host(entry, task, delivered_oid=task.fetched_oid, actor=actor, force=discard)
+        home.store.close_task(task.id, actor=actor, reason="discard" if discard else "closed", now=time.time())
+    for turn in home.store.load_turns(task.id):
+        remove_brief(home.places.prompts_dir, turn.id)
+    forget_task(home.places.transfer_dir, home.store.load_project(task).repo_id, task.id)
+    return ClosedTask(load_view(home, task.id), tuple(kept))
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    task_id: str
+    what: str
+    error: str | None = None
+
+
+def reconcile(home: Home) -> list[Repair]:
+    """Start a dispatcher that asks about everything under way, and bring home what was left behind (P14)."""
+    repairs = []
+    if home.store.open_turns():
+        home.wake()
+        repairs += [Repair(turn.task_id, f"{turn.step}: asked again") for turn in home.store.open_turns()]
+    for task in home.store.list_tasks(states=[TaskState.OPEN, TaskState.LOST], limit=100_000):
+        turn = load_view(home, task.id).turn
+        if turn is None or turn.step != Step.SETTLED or turn.error_code not in ("FETCH_FAILED", "PUBLISH_FAILED"):
+            continue
+        if task.fetched_oid is not None and task.fetched_oid == task.head_oid and turn.error_code == "FETCH_FAILED":
+            continue
+        try:
+            fetch_task(home, task.id)
+            repairs.append(Repair(task.id, "fetched"))
+        except ShunterError as exc:
+            repairs.append(Repair(task.id, "fetch", f"{exc.code}: {exc.text}"))
+    return repairs

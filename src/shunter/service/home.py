@@ -1,0 +1,64 @@
+"""What every use case stands on: places, configuration, the store, and clients of hosts; each opened when needed."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..fleet.places import Places, find_places
+from ..store.contract import Store
+from ..store.sqlite import open_store
+from ..wire.errors import ShunterError
+
+if TYPE_CHECKING:
+    from ..dispatch.driver import HostEntry
+    from ..fleet.config import Config
+
+
+class Home:
+    """One command's view of home. `project_root` is where a project's own `shunter.toml` is looked for."""
+
+    def __init__(self, project_root: Path | None = None) -> None:
+        self.project_root = project_root
+
+    @cached_property
+    def places(self) -> Places:
+        return find_places()
+
+    @cached_property
+    def config(self) -> Config:
+        from ..fleet.config import load_config
+
+        return load_config(self.places, self.project_root)
+
+    @cached_property
+    def store(self) -> Store:
+        """For commands that change something; made when it is missing."""
+        return open_store(self.places.store_file)
+
+    @cached_property
+    def reading(self) -> Store:
+        """For commands that only look (P17). Raises TASK_UNKNOWN when nothing was ever submitted."""
+        if not self.places.store_file.exists():
+            raise ShunterError("TASK_UNKNOWN", "nothing was submitted yet", hint="shunter submit --help")
+        return open_store(self.places.store_file, create=False, readonly=True)
+
+    @cached_property
+    def hosts(self) -> dict[str, HostEntry]:
+        from ..dispatch.loop import open_hosts
+
+        return open_hosts(self.config, self.places)
+
+    def host(self, name: str) -> HostEntry:
+        """Raises HOST_UNKNOWN with the names that there are."""
+        entry = self.hosts.get(name)
+        if entry is None:
+            raise ShunterError("HOST_UNKNOWN", f"no enabled host is called {name!r}", hint=f"hosts: {', '.join(self.hosts)}")
+        return entry
+
+    def wake(self) -> None:
+        """Make sure that a dispatcher looks at what was just stored."""
+        from ..dispatch.wake import ensure_dispatcher
+
+        ensure_dispatcher(self.places, self.store)

@@ -1,0 +1,108 @@
+"""Reading a turn's output from its host, by offset, and following it live."""
+
+from __future__ import annotations
+
+import base64
+import queue
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ..fleet.client import HostClient
+from ..model.records import Turn
+from ..model.states import Step
+from ..wire.errors import ShunterError
+from ..wire.messages import FollowAsk, LogAsk, LogChunk
+from .home import Home
+
+RECONNECT_PAUSE_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Bytes of the stream from `offset` on; `gap_bytes` before them were over the cap and are not kept."""
+
+    offset: int
+    data: bytes
+    gap_bytes: int
+
+
+def choose_turn(home: Home, prefix: str, number: int | None) -> Turn:
+    """The task's last turn, or the one with that number."""
+    task = home.reading.find_task(prefix)
+    turns = home.reading.load_turns(task.id)
+    for turn in turns:
+        if turn.number == number:
+            return turn
+    if number is not None:
+        raise ShunterError("USAGE", f"task {task.id} has turns 1 to {len(turns)}, not {number}")
+    return turns[-1]
+
+
+def read_log(home: Home, turn: Turn, *, stream: str, follow: bool) -> Iterator[Piece]:
+    """Every byte once, in order. Following goes on across a lost session and ends with the turn."""
+    turn = wait_accepted(home, turn, follow=follow)
+    if turn.attempt_id is None or turn.accepted_at is None:
+        return
+    changes: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+    entry = home.host(turn.host or "")
+    client = HostClient(entry.client.transport, lambda method, params: _note(changes, method, params))
+    try:
+        offset, subscribed = 0, False
+        while True:
+            try:
+                if follow and not subscribed:
+                    client.call("log.follow", FollowAsk(turn.attempt_id, stream))
+                    subscribed = True
+                chunk: LogChunk = client.call("log.read", LogAsk(turn.attempt_id, stream, offset))
+            except ShunterError as exc:
+                if not follow or exc.code not in ("HOST_UNREACHABLE", "DEADLINE"):
+                    raise
+                subscribed = False
+                time.sleep(RECONNECT_PAUSE_S)
+                continue
+            data = base64.b64decode(chunk.data)
+            if data or chunk.gap_bytes:
+                yield Piece(chunk.offset, data, chunk.gap_bytes)
+            offset = chunk.next_offset
+            if chunk.ended or (not data and not follow):
+                return
+            if not data:
+                _wait_change(changes)
+    finally:
+        client.close()
+
+
+def _note(changes: queue.SimpleQueue[str | None], method: str | None, params: dict[str, Any]) -> None:
+    changes.put(method)
+
+
+def _wait_change(changes: queue.SimpleQueue[str | None]) -> None:
+    """Until the host says that something grew or ended; a second at most, in case a word was lost."""
+    try:
+        changes.get(timeout=1.0)
+    except queue.Empty:
+        pass
+
+
+def wait_accepted(home: Home, turn: Turn, *, follow: bool) -> Turn:
+    while follow and turn.accepted_at is None and turn.step != Step.SETTLED:
+        time.sleep(0.1)
+        turn = home.reading.load_turn(turn.id)
+    return turn
+
+
+def lines_of(pieces: Iterator[Piece]) -> Iterator[bytes | Piece]:
+    """Whole lines without their newline; a piece with a gap is handed on as it is, before the lines after it."""
+    pending = b""
+    for piece in pieces:
+        if piece.gap_bytes:
+            if pending:
+                yield pending
+            yield Piece(piece.offset, b"", piece.gap_bytes)
+            pending = b""
+        *whole, pending = (pending + piece.data).split(b"\n")
+        yield from whole
+    if pending:
+        yield pending

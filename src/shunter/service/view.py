@@ -1,0 +1,133 @@
+"""What people and programs are told of a task: one record, rendered as text or JSON by the faces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..agents import contract
+from ..dispatch.driver import WELL_ENDED
+from ..model.records import Attempt, Event, Task, Turn
+from ..model.states import Step, TaskState, TurnState
+from ..store.contract import Store
+from ..wire.errors import CODES
+
+
+@dataclass(frozen=True, slots=True)
+class TaskView:
+    """`ref` is where the result stands in the user's repository, None before that; `phrase` says it in words."""
+
+    task: Task
+    turn: Turn | None  # the last one
+    phrase: str
+    ref: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskDetail:
+    view: TaskView
+    turns: tuple[Turn, ...]
+    attempts: tuple[Attempt, ...]
+    events: tuple[Event, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Where the time of a turn went, in seconds; None for a stage that was not reached."""
+
+    turn_id: str
+    stages: tuple[tuple[str, float | None], ...]
+
+
+def result_ref(task: Task) -> str | None:
+    if task.fetched_oid is None or task.host is None:
+        return None
+    return f"refs/remotes/shunter/{task.host}/task/{task.id}"
+
+
+def view_task(task: Task, turn: Turn | None) -> TaskView:
+    return TaskView(task, turn, phrase_of(task, turn), result_ref(task))
+
+
+def phrase_of(task: Task, turn: Turn | None) -> str:
+    """One or two words for a table: what a person wants to know first."""
+    if turn is None:
+        return str(task.state)
+    if turn.step != Step.SETTLED:
+        if turn.uncertain:
+            return "uncertain"
+        if turn.cancel_requested_at is not None:
+            return "cancelling"
+        if turn.step == Step.WAITING:
+            return "waiting"
+        if turn.step == Step.RUNNING:
+            return "running"
+        return "finishing" if turn.step in (Step.ENDED, Step.FETCHED) else "dispatching"
+    ending = ending_of(turn)
+    return f"{ending} (closed)" if task.state == TaskState.CLOSED else ending
+
+
+def ending_of(turn: Turn) -> str:
+    """How a settled turn ended: the outcome's kind, or the turn's state when no agent ran."""
+    return turn.outcome.outcome if turn.outcome is not None else str(turn.state)
+
+
+def list_views(store: Store, *, everything: bool, limit: int, project_id: str | None = None) -> list[TaskView]:
+    """Newest first. Without `everything` closed and abandoned tasks are left out."""
+    states = None if everything else [TaskState.QUEUED, TaskState.ACTIVE, TaskState.OPEN, TaskState.LOST]
+    tasks = store.list_tasks(states=states, project_id=project_id, limit=limit)
+    turns = store.load_latest_turns([task.id for task in tasks])
+    return [view_task(task, turns.get(task.id)) for task in tasks]
+
+
+def load_detail(store: Store, prefix: str) -> TaskDetail:
+    task = store.find_task(prefix)
+    turns = store.load_turns(task.id)
+    attempts = [attempt for turn in turns for attempt in store.load_attempts(turn.id)]
+    events = store.events_since(0, task_id=task.id, limit=1000)
+    return TaskDetail(view_task(task, turns[-1] if turns else None), tuple(turns), tuple(attempts), tuple(events))
+
+
+def timing_of(turn: Turn) -> Timing:
+    """Queue, lease, transfer, acceptance with its checkout, the start, the run, publication, delivery."""
+    marks = (
+        ("queue", turn.created_at, turn.claimed_at),
+        ("lease", turn.claimed_at, turn.leased_at),
+        ("ship", turn.leased_at, turn.shipped_at),
+        ("accept", turn.shipped_at, turn.accepted_at),
+        ("run and publish", turn.started_at, turn.ended_at),
+        ("fetch", turn.ended_at, turn.fetched_at),
+        ("settle", turn.fetched_at or turn.ended_at, turn.settled_at),
+        ("submit to agent process", turn.created_at, turn.started_at),
+        ("all", turn.created_at, turn.settled_at),
+    )
+    return Timing(
+        turn.id, tuple((name, None if start is None or end is None else end - start) for name, start, end in marks)
+    )
+
+
+def exit_status_of(turn: Turn) -> int:
+    """For `--wait` of one turn: the agent's own status, or what stands for it (T20)."""
+    end = turn.outcome
+    if end is None:
+        if turn.state == TurnState.CANCELLED:
+            return 130
+        return CODES[turn.error_code].exit_status if turn.error_code in CODES else 70
+    if end.outcome == contract.TIMED_OUT:
+        return 124
+    if end.outcome == contract.LOST or turn.error_code in ("PUBLISH_FAILED", "FETCH_FAILED"):
+        return 70
+    if end.outcome == contract.LAUNCH_FAILED:
+        return CODES[turn.error_code or "INTERNAL"].exit_status
+    if end.signal is not None:
+        return 128 + end.signal
+    if end.exit_code:
+        return end.exit_code
+    if end.outcome == contract.CANCELLED:
+        return 143
+    return 0 if end.outcome in WELL_ENDED and end.outcome != contract.BLOCKED else 1
+
+
+def worst_status(turns: Sequence[Turn]) -> int:
+    """For a `wait` of several: 0, or 1 when any ended badly."""
+    return int(any(exit_status_of(turn) for turn in turns))

@@ -1,0 +1,295 @@
+"""What home asks a host and what the host answers: one frozen dataclass a message, decoded strictly.
+
+Ids, object ids and paths are checked where they are used (`ids`), sizes by `rpc`. Times are seconds since the epoch on
+the clock of the host that wrote them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Dict, Optional, Tuple
+
+PROTOCOL = 1
+MAGIC = "SHUNTER-HOST"
+PROMPT_LIMIT_BYTES = 512 * 1024  # a message is at most 1 MiB, and JSON may double a text
+
+
+@dataclass(frozen=True)
+class Hello:
+    """The first line of the helper, after the magic word, the protocol version and home's nonce."""
+
+    version: str
+    digest: str  # of the helper's own zip file
+    host_id: str
+    os: str
+    boot_id: str
+    python: str
+    git: str
+    data_root: str
+    pid: int
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Measured now, or None: never invented."""
+
+    slots_used: int
+    memory_reserved_mb: int
+    memory_available_mb: Optional[int]
+    disk_free_mb: Optional[int]
+    load_1m: Optional[float]
+    cpus: Optional[int]
+    running: Tuple[str, ...]  # attempt ids
+    programs: Dict[str, Optional[str]] = field(default_factory=dict)  # asked-for programs: their path, or None
+
+
+@dataclass(frozen=True)
+class FactsAsk:
+    programs: Tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class LeaseAsk:
+    """The capacity is home's configuration of this host; the ledger decides inside one transaction."""
+
+    attempt_id: str
+    job_id: str
+    task_id: str
+    slots: int
+    memory_mb: int
+    capacity_slots: int
+    capacity_memory_mb: Optional[int]
+
+
+@dataclass(frozen=True)
+class Lease:
+    """`token` None: refused, and `busy` says why."""
+
+    token: Optional[str]
+    busy: Optional[str]
+    ttl_s: float = 60.0
+
+
+@dataclass(frozen=True)
+class LeaseRef:
+    attempt_id: str
+    token: str
+
+
+@dataclass(frozen=True)
+class MirrorAsk:
+    attempt_id: str
+    token: str
+    task_id: str
+    project_id: str
+    object_format: str
+    base_oid: str
+
+
+@dataclass(frozen=True)
+class MirrorReady:
+    path: str
+    has_base: bool  # the base is there and pinned: nothing is to be pushed
+
+
+@dataclass(frozen=True)
+class Limits:
+    timeout_s: float  # 0 = none
+    term_grace_s: float
+    background_grace_s: float
+    quiet_s: float
+    output_cap_bytes: int
+    tail_bytes: int
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """All that a host needs to run one attempt and to publish its end. Never holds a secret's value on purpose."""
+
+    attempt_id: str
+    job_id: str
+    task_id: str
+    project_id: str
+    nonce: str
+    number: int  # the turn's number within the task, from 1
+    title: str
+    base_oid: str
+    agent: str
+    argv: Tuple[str, ...]
+    env: Dict[str, str]
+    files: Dict[str, str]
+    wants_schema: bool
+    session_marker: Optional[str]
+    session_key: Optional[str]
+    session_id: Optional[str]
+    permission: str
+    identity_name: str
+    identity_email: str
+    limits: Limits
+    env_profile: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class AcceptAsk:
+    token: str
+    spec: JobSpec
+    prompt: str
+
+
+@dataclass(frozen=True)
+class AttemptRef:
+    attempt_id: str
+    job_id: str
+
+
+@dataclass(frozen=True)
+class CancelAsk:
+    attempt_id: str
+    actor: str
+
+
+@dataclass(frozen=True)
+class UsageSeen:
+    input_tokens: Optional[int] = None
+    cached_tokens: Optional[int] = None
+    output_tokens: Optional[int] = None
+    cost_usd: Optional[float] = None
+
+
+@dataclass(frozen=True)
+class QuestionSeen:
+    text: str
+    options: Tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class FileChange:
+    """`status` is git's letter (A, M, D, T, R…); names with bytes that are no UTF-8 carry surrogates."""
+
+    path: str
+    status: str
+    added: Optional[int]  # None for binary files
+    deleted: Optional[int]
+
+
+@dataclass(frozen=True)
+class Publication:
+    """What a turn left in git, relative to the task's base."""
+
+    head_oid: str
+    commits: int  # ahead of the task's base
+    turn_commits: int  # ahead of where this turn began
+    leftovers_committed: bool
+    rewritten: bool  # the base is no ancestor of the head any more
+    files: Tuple[FileChange, ...]
+    files_total: int
+    insertions: int
+    deletions: int
+    kept: Tuple[str, ...] = ()  # work that is not part of the result: name, object id and ref in the mirror
+    notices: Tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class End:
+    """How an attempt ended: the outcome, what was seen, and what was published."""
+
+    outcome: str  # kinds of agents.contract
+    evidence: str
+    summary: str
+    questions: Tuple[QuestionSeen, ...]
+    structured: bool
+    usage: UsageSeen
+    session_usage: Optional[UsageSeen]
+    reason: str  # exit, timeout, cancel, terminated, spawn_failed, supervisor_died
+    exit_code: Optional[int]
+    signal: Optional[int]
+    background: int  # processes that the agent left running and that were ended
+    stdout_bytes: int
+    stderr_bytes: int
+    cpu_s: Optional[float]
+    peak_rss_kib: Optional[int]
+    publication: Optional[Publication]
+    error_code: Optional[str]
+    error_text: Optional[str]
+
+
+@dataclass(frozen=True)
+class AttemptStatus:
+    """What the host knows of one attempt. state: unknown, tombstoned, accepted, launched, exited, ended."""
+
+    attempt_id: str
+    state: str
+    session_id: Optional[str] = None
+    accepted_at: Optional[float] = None
+    launched_at: Optional[float] = None
+    ended_at: Optional[float] = None
+    pid: Optional[int] = None
+    cancel_requested: bool = False
+    end: Optional[End] = None
+    notices: Tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class LogAsk:
+    attempt_id: str
+    stream: str  # stdout or stderr
+    offset: int
+    limit: int = 65536
+
+
+@dataclass(frozen=True)
+class LogChunk:
+    """Bytes from `offset` on. When the cap cut a piece out, `gap_bytes` are missing just before these bytes."""
+
+    offset: int
+    data: str  # base64
+    gap_bytes: int
+    next_offset: int
+    ended: bool  # the turn is over and this was the last byte
+
+
+@dataclass(frozen=True)
+class FollowAsk:
+    """Send `log.grew` for this attempt's stream while the session lasts."""
+
+    attempt_id: str
+    stream: str
+
+
+@dataclass(frozen=True)
+class CloseAsk:
+    """Remove a task's workspace. `delivered_oid` is the head that home proves to have; None = discard on purpose."""
+
+    task_id: str
+    project_id: str
+    delivered_oid: Optional[str]
+    actor: str
+
+
+@dataclass(frozen=True)
+class Closed:
+    removed: bool
+    kept: Tuple[str, ...] = ()  # what could not be removed, and why
+
+
+@dataclass(frozen=True)
+class Nothing:
+    pass
+
+
+# method: (what it takes, what it gives). `attempt.accept` and `mirror.prepare` are safe to repeat for the same ids.
+METHODS = {
+    "host.facts": (FactsAsk, Facts),
+    "lease.grant": (LeaseAsk, Lease),
+    "lease.renew": (LeaseRef, Lease),
+    "lease.release": (LeaseRef, Nothing),
+    "mirror.prepare": (MirrorAsk, MirrorReady),
+    "attempt.accept": (AcceptAsk, AttemptStatus),
+    "attempt.status": (AttemptRef, AttemptStatus),
+    "attempt.tombstone": (AttemptRef, AttemptStatus),
+    "attempt.cancel": (CancelAsk, AttemptStatus),
+    "attempt.publish": (AttemptRef, AttemptStatus),
+    "log.read": (LogAsk, LogChunk),
+    "log.follow": (FollowAsk, Nothing),
+    "task.close": (CloseAsk, Closed),
+}
