@@ -167,7 +167,7 @@ def _see_message(seen: Seen, notes: _Notes, event: Dict[str, Any]) -> None:
     notes.error = text_at(event, "error")
     notes.synthetic = text if text_at(event, "message", "model") == "<synthetic>" else ""
     if notes.error:
-        seen.complaint = Complaint(_judge(notes.error, text, None), f"the turn failed: {notes.error}: {text}")
+        seen.complaint = Complaint(f"the turn failed: {notes.error}: {text}", _judge(notes.error, text, None))
     else:
         seen.complaint = None  # it went on after all
         seen.final_text = text or seen.final_text
@@ -185,7 +185,7 @@ def _see_result(seen: Seen, notes: _Notes, event: Dict[str, Any]) -> None:
         return
     refusal = judge_refusal(notes.synthetic) if notes.synthetic else FAILED
     if refusal != FAILED:
-        seen.ended_well, seen.complaint = False, Complaint(refusal, f"the turn failed: {notes.synthetic}")
+        seen.ended_well, seen.complaint = False, Complaint(f"the turn failed: {notes.synthetic}", refusal)
         return
     seen.final_text = text or seen.final_text
     structured = value_at(event, "structured_output")
@@ -198,14 +198,14 @@ def _complaint(event: Dict[str, Any], notes: _Notes) -> Complaint:
     text = text_at(event, "result") or errors or notes.synthetic
     lower = text[:8192].lower()
     if any(mark in lower for mark in SESSION_UNKNOWN):
-        return Complaint(USAGE_ERROR, f"session unknown: {text}")
+        return Complaint(f"session unknown: {text}", USAGE_ERROR)
     if "already in use" in lower or "sandbox required but unavailable" in lower:
-        return Complaint(USAGE_ERROR, text)
+        return Complaint(text, USAGE_ERROR)
     if subtype.startswith("error_max_"):
-        return Complaint(FAILED, f"{subtype}: {text}")
+        return Complaint(f"{subtype}: {text}", FAILED)
     kind = LIMIT if notes.limit else _judge(notes.error, text, count_at(event, "api_error_status"))
     said = [text or subtype or "no reason given", notes.limit, text_at(event, "terminal_reason")]
-    return Complaint(kind, "the turn failed: " + "; ".join(part for part in said if part and part != "completed"))
+    return Complaint("the turn failed: " + "; ".join(part for part in said if part and part != "completed"), kind)
 
 
 def _judge(error: str, text: str, status: Optional[int]) -> str:

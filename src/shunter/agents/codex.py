@@ -14,7 +14,6 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from .contract import Ended, Event, Launch, Outcome, SessionRule, Turn, Usage
 from .options import check_options
-from .refusal import judge_refusal
 from .result import find_result
 from .stream import EVENTS_PER_LINE, bounded, count_at, list_at, one_line, parse_object, text_at
 from .verdict import Complaint, Seen, decide_outcome
@@ -108,7 +107,7 @@ def _see(seen: Seen, event: Dict[str, Any]) -> None:
 
 
 def _complaint(text: str) -> Optional[Complaint]:
-    return Complaint(judge_refusal(text), f"the turn failed: {text}") if text else None
+    return Complaint(f"the turn failed: {text}") if text else None
 
 
 def _usage(event: Dict[str, Any]) -> Usage:

@@ -52,10 +52,10 @@ _USAGE = (
 
 
 class Complaint(NamedTuple):
-    """The last word of the error channel: an outcome kind and the raw text."""
+    """The last word of the error channel: the raw text, and what it means where more than the text told."""
 
-    kind: str
     text: str
+    kind: Optional[str] = None  # None: judged by its text, once, at the end
 
 
 @dataclass
@@ -102,7 +102,7 @@ def _decide(ended: Ended, seen: Seen) -> Tuple[str, str]:
         kind, evidence = judge_exit(ended)
         return kind, f"the turn ended well, then: {evidence}"
     if seen.complaint is not None:
-        return seen.complaint
+        return seen.complaint.kind or judge_refusal(seen.complaint.text), seen.complaint.text
     if seen.ended_well is False:
         return FAILED, "the agent reported a failure without a reason"
     return judge_exit(ended) if seen.events else judge_start(ended)

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from shunter.agents.result import SCHEMA, find_block, find_result, parse_result
+
+WHOLE = {
+    "status": "needs_input",
+    "summary": "s",
+    "questions": [{"text": "q", "options": ["a"]}],
+    "files_changed": ["f"],
+}
+DONE = b'{"status":"done","summary":"s"}'
+
+
+def objects_in(schema: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(schema, dict):
+        if schema.get("type") == "object":
+            yield schema
+        for inner in schema.values():
+            yield from objects_in(inner)
+
+
+def test_the_schema_is_one_that_strict_providers_take() -> None:
+    found = list(objects_in(SCHEMA))
+    assert len(found) == 2
+    for each in found:
+        assert each["required"] == list(each["properties"])
+        assert each["additionalProperties"] is False
+    words = json.dumps(SCHEMA)
+    assert not any(word in words for word in ("maxLength", "maxItems", "pattern", "format", "default", "$ref"))
+
+
+def test_a_whole_result_is_read() -> None:
+    result = parse_result(WHOLE)
+    assert result is not None
+    assert (result.status, result.summary, result.files_changed) == ("needs_input", "s", ("f",))
+    assert [(each.text, each.options) for each in result.questions] == [("q", ("a",))]
+
+
+def test_lists_may_be_left_out_and_unknown_keys_are_let_pass() -> None:
+    assert parse_result({"status": "done", "summary": "", "mood": 1}) is not None
+    assert parse_result(WHOLE | {"questions": [{"text": "q"}]}) is not None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"status": "DONE"},
+        {"status": None},
+        {"status": ["done"]},
+        {"status": {}},
+        {"summary": None},
+        {"summary": 1},
+        {"questions": None},
+        {"questions": {}},
+        {"questions": ["q"]},
+        {"questions": [{"text": 1, "options": []}]},
+        {"questions": [{"text": "q", "options": "ab"}]},
+        {"questions": [{"text": "q", "options": [1]}]},
+        {"files_changed": None},
+        {"files_changed": [None]},
+    ],
+)
+def test_a_wrong_type_is_no_result(wrong: dict[str, Any]) -> None:
+    assert parse_result(WHOLE | wrong) is None
+
+
+@pytest.mark.parametrize("value", [None, [], "done", 1, True, {}])
+def test_no_object_is_no_result(value: Any) -> None:
+    assert parse_result(value) is None
+
+
+def test_what_is_too_long_is_cut() -> None:
+    questions = [{"text": "\u00fc" * 9999, "options": ["o" * 9999] * 99}] * 99
+    result = parse_result({"status": "blocked", "summary": "\u00fc" * 9999, "questions": questions})
+    assert result is not None
+    assert len(result.summary.encode()) <= 8192
+    assert result.summary.endswith("\u2026")
+    assert len(result.questions) == len(result.questions[0].options) == 32
+    assert len(result.questions[0].text.encode()) <= 2048
+
+
+def test_lone_surrogates_do_not_leave_the_parser() -> None:
+    result = find_result('{"status":"done","summary":"\\ud800x"}')
+    assert result is not None
+    assert result.summary == "?x"
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        ([b"```shunter-result", DONE, b"```"], True),
+        ([b"text", b"  ```shunter-result  ", DONE, b"```\r", b"more text"], True),
+        ([b"```shunter-result", b"{", b'"status":"done",', b'"summary":"s"}', b"```"], True),
+        ([b"```shunter-result", b"broken", b"```", b"```shunter-result", DONE, b"```"], True),
+        ([b"```shunter-result", DONE, b"```", b"```shunter-result", b"broken", b"```"], False),
+        ([b"```shunter-result", DONE, b"```", b"```shunter-result", DONE], False),
+        ([b"```shunter-result", DONE], False),
+        ([b"```json", DONE, b"```"], False),
+        ([b"> ```shunter-result", DONE, b"```"], False),
+        ([b"```shunter-result", DONE + b" " * 300_000, b"```"], False),
+        ([], False),
+    ],
+)
+def test_the_last_closed_block_counts(lines: list[bytes], found: bool) -> None:
+    assert (find_block(lines) is not None) is found
