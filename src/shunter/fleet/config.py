@@ -1,0 +1,376 @@
+"""Configuration: the user's `config.toml` and a project's `shunter.toml`, read strictly (P16).
+
+Whatever is wrong is told at once and completely: file, key, value, allowed form. Values of `env` are never shown.
+Precedence: command line, project, user, built-in; each effective value remembers where it came from.
+
+A project's file comes with a cloned repository, so it must not make shunter run what the user never chose: it cannot
+give a command line (`exec:`) nor take the sandbox away (`unattended`). Both are for the user's own file (decision 3).
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..agents.table import MODULES
+from ..wire.errors import ShunterError
+from ..wire.ids import is_host_name
+from . import forms
+from .forms import Form, FormError
+from .places import Places
+
+PROJECT_FILE = "shunter.toml"
+BUILT_IN, COMMAND_LINE = "built-in", "command line"
+FILE_LIMIT_BYTES = 1 << 20
+
+_PERMISSION = forms.choice("workspace", "unattended")
+
+# key: form and built-in value. None: nothing is configured.
+DEFAULTS: dict[str, tuple[Form, Any]] = {
+    "agent": (forms.text, None),
+    "model": (forms.text, None),
+    "effort": (forms.text, None),
+    "base": (forms.text, None),
+    "wip": (forms.flag, False),
+    "include": (forms.texts, ()),
+    "timeout": (forms.duration, None),
+    "permission": (_PERMISSION, "workspace"),
+    "max_turns": (forms.whole(1), None),
+    "max_budget_usd": (forms.money, None),
+    "max_followups": (forms.whole(0), None),
+    "close_on": (forms.choice("never", "done", "any"), "never"),
+    "env_profile": (forms.text, None),
+    "host": (forms.text, None),
+    "memory_mb": (forms.whole(1), None),
+    "priority": (forms.whole(-1000, 1000), 0),
+}
+LIMITS: dict[str, tuple[Form, Any]] = {
+    "timeout": (forms.duration, 7200.0),  # of a turn whose task gives none; 0 = no limit
+    "output_cap_mb": (forms.whole(1, 1 << 20), 256),
+    "tail_kb": (forms.whole(1, 1 << 20), 64),
+    "term_grace_s": (forms.duration, 10.0),
+    "quiet_s": (forms.duration, 30.0),
+    "background_grace_s": (forms.duration, 2.0),
+}
+HOST: dict[str, Form] = {
+    "name": forms.text,
+    "slots": forms.whole(1, 1000),
+    "memory_mb": forms.whole(64),
+    "data_root": forms.path,
+    "python": forms.text,
+    "enabled": forms.flag,
+}
+AGENT: dict[str, Form] = {
+    "adapter": forms.choice(*sorted(MODULES)),
+    "command": forms.texts,
+    "env": forms.variables,
+    "model": forms.text,
+    "effort": forms.text,
+    "permission": _PERMISSION,
+}
+NOT_YET = {
+    "ssh": "hosts reached by ssh are not supported by this version",
+    "slurm": "Slurm hosts are not supported by this version",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HostConfig:
+    name: str
+    slots: int = 1
+    memory_mb: int | None = None  # budget for reservations; None = not counted
+    data_root: Path | None = None  # None = the host's own place
+    python: str | None = None
+    enabled: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfig:
+    adapter: str
+    command: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    model: str | None = None
+    effort: str | None = None
+    permission: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One effective value; `source` is "built-in", "command line" or the file it came from."""
+
+    key: str
+    value: Any
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    hosts: tuple[HostConfig, ...]
+    agents: Mapping[str, AgentConfig]
+    settings: Mapping[str, Setting]  # by dotted key, in the order of `config show`
+
+    def value(self, key: str) -> Any:
+        """The effective value of a dotted key, such as `defaults.agent`; durations are seconds."""
+        return self.settings[key].value
+
+    def source(self, key: str) -> str:
+        return self.settings[key].source
+
+
+def load_config(places: Places, project_root: Path | None = None, overrides: Mapping[str, Any] | None = None) -> Config:
+    """Read both files and merge them with `overrides` (dotted keys, from the command line; None = not given).
+
+    Without files there is one host, `local`, with one slot. Raises CONFIG_INVALID with every fault, one a line.
+    """
+    reader = _Reader()
+    user = read_toml(places.config_file, required=places.config_given)
+    reader.take_user(str(places.config_file), user)
+    if project_root is not None:
+        project = project_root / PROJECT_FILE
+        reader.take_project(str(project), read_toml(project))
+    reader.take_overrides(overrides or {})
+    reader.check_agents()
+    if reader.faults:
+        hint = "`shunter config show` prints every effective value and where it came from"
+        raise ShunterError("CONFIG_INVALID", "\n".join(reader.faults), hint=hint)
+    return reader.config()
+
+
+def read_toml(file: Path, *, required: bool = False) -> dict[str, Any]:
+    """The file's tables; {} when it is not there. Raises CONFIG_INVALID naming the file and the place of the fault."""
+    try:
+        if not stat.S_ISREG(file.stat().st_mode):
+            raise _fault(f"{file}: is not a regular file")
+        with file.open("rb") as opened:
+            data = opened.read(FILE_LIMIT_BYTES + 1)
+    except (FileNotFoundError, NotADirectoryError) as exc:
+        if required:
+            raise _fault(f"{file}: does not exist (SHUNTER_CONFIG names it)") from exc
+        return {}
+    except OSError as exc:
+        raise _fault(f"{file}: cannot be read: {exc.strerror}") from exc
+    if len(data) > FILE_LIMIT_BYTES:
+        raise _fault(f"{file}: is larger than {FILE_LIMIT_BYTES >> 10} KB")
+    if not data.strip():
+        return {}
+    import tomllib
+
+    try:
+        return tomllib.loads(data.decode("utf-8-sig"))
+    except UnicodeDecodeError as exc:
+        line = data.count(b"\n", 0, exc.start) + 1
+        raise _fault(f"{file}: is not UTF-8: byte 0x{data[exc.start]:02x} in line {line}") from exc
+    except tomllib.TOMLDecodeError as exc:
+        raise _fault(f"{file}: is not TOML: {exc}") from exc
+    except RecursionError as exc:
+        raise _fault(f"{file}: is nested too deeply") from exc
+
+
+def _fault(line: str) -> ShunterError:
+    return ShunterError("CONFIG_INVALID", line, hint="see docs/configuration.md")
+
+
+class _Reader:
+    """Collects values, where they came from, and every fault."""
+
+    def __init__(self) -> None:
+        self.faults: list[str] = []
+        self.settings = {
+            f"defaults.{key}": Setting(f"defaults.{key}", each, BUILT_IN) for key, (_, each) in DEFAULTS.items()
+        }
+        self.settings |= {
+            f"limits.{key}": Setting(f"limits.{key}", each, BUILT_IN) for key, (_, each) in LIMITS.items()
+        }
+        self.hosts: tuple[HostConfig, ...] = (HostConfig("local"),)
+        self.agents: dict[str, AgentConfig] = {}
+        self.sources: dict[str, str] = {"hosts": BUILT_IN}
+
+    def config(self) -> Config:
+        shown = {}
+        for host in self.hosts:
+            for key in HOST:
+                if key != "name":
+                    name = f"hosts.{host.name}.{key}"
+                    shown[name] = Setting(name, getattr(host, key), self.sources.get(name, BUILT_IN))
+        for agent, entry in self.agents.items():
+            for key in AGENT:
+                name, value = f"agents.{agent}.{key}", getattr(entry, key)
+                # The names of variables may be shown, their values never.
+                value = tuple(sorted(value)) if key == "env" else value
+                shown[name] = Setting(name, value, self.sources.get(name, BUILT_IN))
+        return Config(self.hosts, self.agents, {**self.settings, **shown})
+
+    # The files
+
+    def take_user(self, file: str, tables: dict[str, Any]) -> None:
+        known = ("hosts", "agents", "defaults", "limits")
+        for key, value in tables.items():
+            if key == "hosts":
+                self._take_hosts(file, value)
+            elif key == "agents":
+                self._take_agents(file, value)
+            elif key in ("defaults", "limits"):
+                self._take_settings(file, key, value, DEFAULTS if key == "defaults" else LIMITS)
+            else:
+                moved = "; as a default for tasks write it under [defaults]" if key in DEFAULTS else ""
+                self._unknown(file, key, known, moved)
+
+    def take_project(self, file: str, tables: dict[str, Any]) -> None:
+        fine = dict(tables)
+        for key, value in tables.items():
+            if key == "agent" and isinstance(value, str) and value.startswith("exec:"):
+                text = (
+                    'a command line is for your own config.toml: name it there as [agents.NAME] with adapter = "exec"'
+                )
+                self._refuse(file, key, value, text)
+                del fine[key]
+            elif key == "permission" and value == "unattended":
+                text = "only your own config.toml or the command line may take the sandbox away"
+                self._refuse(file, key, value, text)
+                del fine[key]
+        self._take_settings(file, "defaults", fine, DEFAULTS, prefix="")
+
+    def take_overrides(self, overrides: Mapping[str, Any]) -> None:
+        for key, value in overrides.items():
+            if value is not None:
+                self.settings[key] = Setting(key, value, COMMAND_LINE)
+
+    def check_agents(self) -> None:
+        chosen = self.settings["defaults.agent"]
+        name = chosen.value
+        if name is None or chosen.source == COMMAND_LINE or name in self.agents or name in MODULES:
+            return
+        if not name.startswith("exec:"):
+            known = sorted({*self.agents, *MODULES})
+            key = "agent" if chosen.source.endswith(PROJECT_FILE) else "defaults.agent"
+            self._refuse(
+                chosen.source, key, name, f"no agent has that name; known are {', '.join(known)}{_near(name, known)}"
+            )
+
+    # Tables
+
+    def _take_settings(
+        self, file: str, table: str, values: Any, known: Mapping[str, tuple[Form, Any]], *, prefix: str | None = None
+    ) -> None:
+        prefix = f"{table}." if prefix is None else prefix
+        if not isinstance(values, dict):
+            self._refuse(file, table, values, "expected a table")
+            return
+        for key, value in values.items():
+            if key not in known:
+                self._unknown(file, prefix + key, [prefix + each for each in known])
+                continue
+            name = f"{table}.{key}"
+            try:
+                self.settings[name] = Setting(name, known[key][0](value), file)
+            except FormError as exc:
+                self._refuse(file, prefix + key, value, f"expected {exc}")
+
+    def _take_hosts(self, file: str, tables: Any) -> None:
+        if not isinstance(tables, list) or not tables or not all(isinstance(each, dict) for each in tables):
+            self._refuse(file, "hosts", tables, "expected tables, each begun with [[hosts]]")
+            return
+        hosts: dict[str, HostConfig] = {}
+        for number, table in enumerate(tables, start=1):
+            where = f"hosts[{number}]"
+            values = self._values(file, where, table, HOST)
+            name = values.get("name")
+            if name is None:
+                if "name" not in table:
+                    self.faults.append(
+                        f"{file}: {where}.name is missing; expected a name of lower-case letters, digits, . _ -"
+                    )
+            elif not is_host_name(name):
+                self._refuse(
+                    file,
+                    f"{where}.name",
+                    name,
+                    "expected lower-case letters, digits, . _ - (it becomes part of a git ref)",
+                )
+            elif name in hosts:
+                self._refuse(file, f"{where}.name", name, "another host has this name")
+            else:
+                hosts[name] = HostConfig(**values)
+                self.sources |= {f"hosts.{name}.{key}": file for key in values}
+        self._check_data_roots(file, hosts)
+        self.hosts = tuple(hosts.values())
+
+    def _check_data_roots(self, file: str, hosts: Mapping[str, HostConfig]) -> None:
+        # All hosts are this machine for now: two in one place would be one ledger with two ideas of its slots.
+        seen: dict[Path | None, str] = {}
+        for host in hosts.values():
+            first = seen.setdefault(host.data_root, host.name)
+            if first != host.name:
+                text = f"{first} is the same place on the same machine; give one of them another data_root"
+                self._refuse(file, f"hosts.{host.name}.data_root", host.data_root and str(host.data_root), text)
+
+    def _take_agents(self, file: str, tables: Any) -> None:
+        if not isinstance(tables, dict):
+            self._refuse(file, "agents", tables, "expected tables, each begun with [agents.NAME]")
+            return
+        for name, table in tables.items():
+            where = f"agents.{name}"
+            if not is_host_name(name):
+                self._refuse(file, where, name, "expected a name of lower-case letters, digits, . _ -")
+            elif not isinstance(table, dict):
+                self._refuse(file, where, table, "expected a table")
+            else:
+                self._take_agent(file, name, self._values(file, where, table, AGENT), "adapter" in table)
+
+    def _take_agent(self, file: str, name: str, values: dict[str, Any], adapter_given: bool) -> None:
+        if "adapter" not in values:
+            if name not in MODULES:
+                if not adapter_given:
+                    known = ", ".join(f'"{each}"' for each in sorted(MODULES))
+                    self.faults.append(f"{file}: agents.{name}.adapter is missing; expected one of {known}")
+                return
+            values["adapter"] = name
+        if values["adapter"] == "exec" and not values.get("command"):
+            self.faults.append(
+                f'{file}: agents.{name}.command is missing; expected a list of texts, such as ["make", "fix"]'
+            )
+        self.agents[name] = AgentConfig(**values)
+        self.sources |= {f"agents.{name}.{key}": file for key in values}
+
+    def _values(self, file: str, where: str, table: dict[str, Any], known: Mapping[str, Form]) -> dict[str, Any]:
+        values = {}
+        for key, value in table.items():
+            if key in NOT_YET and known is HOST:
+                self._refuse(file, f"{where}.{key}", value, NOT_YET[key])
+            elif key not in known:
+                self._unknown(file, f"{where}.{key}", [f"{where}.{each}" for each in known])
+            else:
+                try:
+                    values[key] = known[key](value)
+                except FormError as exc:
+                    shown = "…" if key == "env" else value
+                    self._refuse(file, f"{where}.{key}", shown, f"expected {exc}")
+        return values
+
+    # Faults
+
+    def _refuse(self, file: str, key: str, value: Any, text: str) -> None:
+        self.faults.append(f"{file}: {key} = {_shown(value)}: {text}")
+
+    def _unknown(self, file: str, key: str, known: Any, more: str = "") -> None:
+        self.faults.append(
+            f"{file}: {key} is no known key{_near(key, known) or '; known are ' + ', '.join(known)}{more}"
+        )
+
+
+def _near(given: str, known: Any) -> str:
+    import difflib
+
+    found = difflib.get_close_matches(given, list(known), n=1)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+def _shown(value: Any) -> str:
+    """The value on one line, as TOML would write it, at most 80 characters."""
+    import json
+
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 80 else text[:79] + "…"

@@ -1,0 +1,93 @@
+"""Allowed forms of configuration values: a form turns a TOML value into ours, or says in words what it wants.
+
+A form is a function that raises `FormError` with the words of what is allowed ("a whole number of at least 1").
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Form = Callable[[Any], Any]
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)\Z")
+_UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+class FormError(ValueError):
+    """The text is the allowed form."""
+
+
+def text(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip() or "\0" in value:
+        raise FormError('a text, such as "main"')
+    return value
+
+
+def flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise FormError("true or false")
+    return value
+
+
+def path(value: Any) -> Path:
+    if not isinstance(value, str) or "\0" in value or not Path(value).expanduser().is_absolute():
+        raise FormError("an absolute path, or one that begins with ~/")
+    return Path(value).expanduser()
+
+
+def duration(value: Any) -> float:
+    """Seconds; "90s", "10m", "2h", "1d", or a number of seconds."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0:
+        return float(value)
+    found = _DURATION.match(value) if isinstance(value, str) else None
+    if found is None:
+        raise FormError('a duration, such as "90s", "10m", "2h" or a number of seconds')
+    return float(found[1]) * _UNIT_S[found[2]]
+
+
+def whole(least: int, most: int = 2**31 - 1) -> Form:
+    words = f"a whole number of at least {least}" if most == 2**31 - 1 else f"a whole number from {least} to {most}"
+
+    def form(value: Any) -> int:
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            raise FormError(words)
+        return value
+
+    return form
+
+
+def money(value: Any) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value) or value <= 0:
+        raise FormError("an amount greater than 0, such as 2.5")
+    return float(value)
+
+
+def choice(*words: str) -> Form:
+    def form(value: Any) -> str:
+        if value not in words or not isinstance(value, str):
+            raise FormError("one of " + ", ".join(f'"{word}"' for word in words))
+        return value
+
+    return form
+
+
+def texts(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(each, str) and each and "\0" not in each for each in value):
+        raise FormError('a list of texts, such as ["one", "two"]')
+    return tuple(value)
+
+
+def variables(value: Any) -> dict[str, str]:
+    """Environment variables; names that shunter sets itself are refused."""
+    fine = isinstance(value, dict) and all(
+        _VARIABLE.match(name) and not name.startswith("SHUNTER_") and isinstance(each, str) and "\0" not in each
+        for name, each in value.items()
+    )
+    if not fine:
+        raise FormError("a table of variable names (none of SHUNTER_*) and texts")
+    return dict(value)
