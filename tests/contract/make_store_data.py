@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
-from shunter.model.records import Project, Requirements, Row, Task, Turn, TurnOutcome
+from shunter.model.records import Project, Requirements, Row, Task, Turn
 from shunter.model.states import Step, TaskState, TurnState
 from shunter.store.queries import load_migrations
 from shunter.store.sqlite import open_store
+from shunter.wire.messages import End
 
 
 def main() -> None:
@@ -25,7 +26,7 @@ def main() -> None:
         state = TurnState.SUCCEEDED if new == Step.ENDED else None
         store.move_turn("t1-1", "t1-1-a", old, new, actor="me", now=3.0, state=state)
     end = {"state": TurnState.SUCCEEDED, "task_state": TaskState.OPEN, "actor": "me", "now": 4.0}
-    store.settle_turn("t1-1", "t1-1-a", Step.ENDED, **end, outcome=TurnOutcome("done", "kept"))
+    store.settle_turn("t1-1", "t1-1-a", Step.ENDED, **end, outcome=End("done", "kept"))
     store.close()
 
 

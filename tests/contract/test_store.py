@@ -15,11 +15,11 @@ from dataclasses import replace
 
 import pytest
 
-from shunter.agents.contract import Question
-from shunter.model.records import Event, Options, Owner, Project, Requirements, Row, Task, Turn, TurnOutcome
+from shunter.model.records import Event, Options, Owner, Project, Requirements, Row, Task, Turn
 from shunter.model.states import AttemptState, Step, TaskState, TurnState
 from shunter.store.sqlite import open_store
 from shunter.wire.errors import ShunterError
+from shunter.wire.messages import End, Publication, QuestionSeen
 
 DRIVERS = {"sqlite": lambda folder, **options: open_store(str(folder / "store.db"), **options)}
 PROJECT = Project("project", "repo", "tree", "/home/me/tree\udcff", "/home/me/tree/.git", name="tree")
@@ -320,7 +320,9 @@ class TestQueue:
 class TestMoves:
     def test_a_whole_run_leaves_its_times_and_its_trail(self, store):
         turn = at(store, Step.FETCHED)
-        outcome = TurnOutcome("done", "structured result", questions=(Question("?", ("a",)),), head_oid=OID)
+        outcome = End(
+            "done", "structured result", questions=(QuestionSeen("?", ("a",)),), publication=Publication(OID, 1)
+        )
         assert settle(store, turn, outcome=outcome, exit_code=0)
         done = store.load_turn(turn.id)
         assert (done.step, done.state, done.outcome, done.exit_code) == (

@@ -100,11 +100,18 @@ class TestOpening:
         link.close()
         assert found == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}
 
-    def test_a_missing_directory(self, path):
+    def test_a_writer_makes_the_directory_closed_to_others(self, path):
+        place = os.path.join(os.path.dirname(path), "deep", "store.db")
+        open_store(place).close()
+        for folder in (os.path.dirname(path), os.path.dirname(place)):
+            assert os.stat(folder).st_mode & 0o777 == 0o700
+
+    def test_a_directory_that_cannot_be_made(self, tmp_path):
+        (tmp_path / "file").touch()
         with pytest.raises(ShunterError) as caught:
-            open_store(path)
+            open_store(tmp_path / "file" / "store.db")
         assert caught.value.code == "STORE_UNAVAILABLE"
-        assert os.path.dirname(path) in caught.value.text
+        assert str(tmp_path / "file") in caught.value.text
 
     @pytest.mark.parametrize("options", [{"create": False}, {"readonly": True}])
     def test_a_reader_makes_no_store(self, path, options):
@@ -253,7 +260,7 @@ class TestMigrations:
         store = open_store(place)
         task = store.find_task("t")
         assert (task.title, task.state) == ("kept", TaskState.OPEN)
-        assert store.load_turns(task.id)[0].outcome.kind == "done"
+        assert store.load_turns(task.id)[0].outcome.outcome == "done"
         assert store.load_project(task).worktree == "/home/me/\udcff"
         assert [event.to_state for event in store.events_since(0)][-1] == "open"
         store.close()

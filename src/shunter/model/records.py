@@ -9,11 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Optional
 
-from ..agents.contract import Question, Usage
+from ..wire.messages import End
 from .states import AttemptState, Step, TaskState, TurnState
 
 SUMMARY_CHARACTERS = 200
-NO_USAGE = Usage()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,30 +76,6 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class DiffStat:
-    files: int = 0
-    insertions: int = 0
-    deletions: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class TurnOutcome:
-    """How a turn ended, and why we say so; the durable part of `agents.contract.Outcome` plus what was published."""
-
-    kind: str
-    evidence: str
-    summary: str = ""
-    questions: tuple[Question, ...] = ()
-    usage: Usage = NO_USAGE
-    session_usage: Optional[Usage] = None
-    structured: bool = False
-    head_oid: Optional[str] = None
-    commits: Optional[int] = None
-    diffstat: Optional[DiffStat] = None
-    files: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Turn:
     """One run of the agent for a task. `step` is the driver's, `state` is what people see."""
 
@@ -119,7 +94,7 @@ class Turn:
     cancel_actor: Optional[str] = None
     exit_code: Optional[int] = None
     signal: Optional[int] = None
-    outcome: Optional[TurnOutcome] = None
+    outcome: Optional[End] = None  # as the host told it
     error_code: Optional[str] = None
     error_text: Optional[str] = None
     claimed_at: Optional[float] = None

@@ -18,7 +18,7 @@ def write_brief(directory: Path, turn_id: str, brief: Brief) -> None:
     aside = directory / f".{turn_id}.new"
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
+        with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:  # noqa: PTH123 (with a mode)
             file.write(dumps(brief))
             file.flush()
             os.fsync(file.fileno())

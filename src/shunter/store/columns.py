@@ -5,10 +5,11 @@ from __future__ import annotations
 import sqlite3
 from typing import Any
 
-from ..model.records import Event, Leader, Options, Owner, Requirements, Row, Task, Turn, TurnOutcome
+from ..model.records import Event, Leader, Options, Owner, Requirements, Row, Task, Turn
 from ..model.states import Step, TaskState, TurnState
 from ..wire.codec import dumps, loads
 from ..wire.errors import ShunterError
+from ..wire.messages import End
 
 _DAMAGED = "STORE_DAMAGED"
 
@@ -33,7 +34,7 @@ def read_turn(row: sqlite3.Row) -> Turn:
     values["step"] = _state(Step, values["step"], "turn")
     values["uncertain"] = bool(values["uncertain"])
     if values["outcome"] is not None:
-        values["outcome"] = loads(TurnOutcome, values["outcome"], where=f"turn {row['id']}: outcome", code=_DAMAGED)
+        values["outcome"] = loads(End, values["outcome"], where=f"turn {row['id']}: outcome", code=_DAMAGED)
     return Turn(**values)
 
 

@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypedDict, Unpack
 
-from ..model.records import Attempt, Event, Leader, Owner, Project, Row, Task, Turn, TurnOutcome
+from ..model.records import Attempt, Event, Leader, Owner, Project, Row, Task, Turn
 from ..model.states import Step, TaskState, TurnState
+from ..wire.messages import End
 
 
 class Facts(TypedDict, total=False):
@@ -22,7 +23,7 @@ class Facts(TypedDict, total=False):
 
     exit_code: int | None
     signal: int | None
-    outcome: TurnOutcome | None  # its kind becomes the task's last outcome, its head the task's head
+    outcome: End | None  # its kind becomes the task's last outcome, its head the task's head
     error_code: str | None
     error_text: str | None
     started_at: float | None  # by the host's clock, else the time of the move

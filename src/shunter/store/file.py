@@ -1,4 +1,4 @@
-# ruff: noqa: PTH108, PTH110, PTH112, PTH116, PTH120, PTH123 (pathlib would cost every command its import)
+# ruff: noqa: PTH108, PTH110, PTH102, PTH112, PTH116, PTH120, PTH123 (pathlib would cost every command its import)
 """The store file: making it, telling whether it is ours and whole, bringing it to the present schema.
 
 A new store is built under another name and linked into place, so that at no time a half-made or empty file stands
@@ -44,14 +44,10 @@ def connect(path: str, *, readonly: bool = False, trace: Trace | None = None) ->
 
 
 def create_file(path: str) -> None:
-    """Put a fresh store where none is; when somebody else was faster, theirs stays."""
-    folder = os.path.dirname(path) or "."
-    if not os.path.isdir(folder):
-        raise ShunterError(
-            "STORE_UNAVAILABLE",
-            f"the directory of the store does not exist: {folder}",
-            hint=f"mkdir -p {folder}",
-        )
+    """Put a fresh store where none is, its directory included; when somebody else was faster, theirs stays."""
+    folder = os.path.dirname(path)
+    with store_errors(folder):
+        _make_private(folder)
     if _has_content(path + "-wal") and not os.path.exists(path):
         # SQLite would play this log into whatever database stands in its place.
         raise damaged(path, "the file is gone, its write-ahead log is still there")
@@ -130,7 +126,7 @@ def split_statements(script: str) -> Iterator[str]:
         if line.rstrip().endswith(";") and sqlite3.complete_statement(statement):
             yield statement
             statement = ""
-    assert not statement.strip(), "a migration ends in the middle of a statement"  # noqa: S101
+    assert not statement.strip(), "a migration ends in the middle of a statement"
 
 
 @contextmanager
@@ -175,10 +171,18 @@ def _check_header(path: str) -> None:
         raise damaged(path, f"it has {found.st_size} bytes instead of {wanted}")
 
 
+def _make_private(folder: str) -> None:
+    """Every missing directory on the way, closed to others; makedirs() would open those in between."""
+    if not os.path.isdir(folder):
+        _make_private(os.path.dirname(folder))
+        with suppress(FileExistsError):
+            os.mkdir(folder, 0o700)
+
+
 def _has_content(path: str) -> bool:
     try:
         return os.stat(path).st_size > 0
-    except FileNotFoundError:
+    except OSError:
         return False
 
 

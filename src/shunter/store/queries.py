@@ -18,7 +18,7 @@ def load_queries(folder: str = "sql") -> dict[str, str]:
     for file in _sql_files(folder):
         for part in _read(folder, file).split(_MARK)[1:]:
             name, _, text = part.partition("\n")
-            assert name not in found, f"query {name} stands twice"  # noqa: S101
+            assert name not in found, f"query {name} stands twice"
             found[name] = _without_comments(text)
     return found
 
@@ -26,7 +26,7 @@ def load_queries(folder: str = "sql") -> dict[str, str]:
 def load_migrations() -> list[str]:
     """The migration scripts in order; the place in the list, counted from 1, is the schema that a script leads to."""
     names = _sql_files("migrations")
-    assert [int(name[:4]) for name in names] == list(range(1, len(names) + 1)), "a migration is missing"  # noqa: S101
+    assert [int(name[:4]) for name in names] == list(range(1, len(names) + 1)), "a migration is missing"
     return [_read("migrations", name) for name in names]
 
 

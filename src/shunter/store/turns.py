@@ -203,8 +203,9 @@ class TurnWrites:
         self._run("move_turn", values)
         task_facts = {name: facts.get(name) for name in _TASK_FACTS}
         if outcome is not None:
-            task_facts["head_oid"] = task_facts["head_oid"] or outcome.head_oid
-        last_outcome = None if outcome is None else outcome.kind
+            published = outcome.publication.head_oid if outcome.publication else None
+            task_facts["head_oid"] = task_facts["head_oid"] or published
+        last_outcome = None if outcome is None else outcome.outcome
         if last_outcome or any(task_facts.values()):
             self._run("record_task_facts", {"id": turn.task_id, "last_outcome": last_outcome, **task_facts})
         if facts.get("lease_token") is not None:

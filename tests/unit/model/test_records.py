@@ -6,19 +6,17 @@ import dataclasses
 
 import pytest
 
-from shunter.agents.contract import Question, Usage
 from shunter.model import records
 from shunter.model.states import AttemptState, Step, TaskState, TurnState
 from shunter.wire.codec import dumps, loads
 from shunter.wire.errors import ShunterError
+from shunter.wire.messages import End, Publication, QuestionSeen
 
-OUTCOME = records.TurnOutcome(
-    kind="needs_input",
-    evidence="structured result",
-    questions=(Question(text="which?", options=("a", "b")),),
-    usage=Usage(input_tokens=3),
-    diffstat=records.DiffStat(files=1, insertions=2),
-    files=("a.txt",),
+OUTCOME = End(
+    "needs_input",
+    "structured result",
+    questions=(QuestionSeen("which?", ("a", "b")),),
+    publication=Publication("a" * 40, 1),
 )
 TASK = records.Task(
     id="7k2m9x4q1c",
