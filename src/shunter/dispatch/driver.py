@@ -255,7 +255,7 @@ class Driver:
         )
 
     def _fetch(self, turn: Turn) -> bool:
-        """Bring the branch home. What cannot be fetched now stays safe on the host, and the turn is settled with that."""
+        """Bring the branch home. What cannot be fetched now is safe on the host, and the turn is settled with that."""
         end = turn.outcome
         if end is None or end.publication is None or end.publication.commits == 0:
             return self._settle(turn)
@@ -437,7 +437,7 @@ class Driver:
         return token
 
     def _transfer(self, project: Project) -> Transfer:
-        return open_transfer(self.places.transfer_dir, open_repository(project.worktree))
+        return open_transfer(str(self.places.transfer_dir), open_repository(project.worktree))
 
 
 def prompt_of(brief: Brief) -> str:
@@ -479,18 +479,17 @@ def job_spec(task: Task, turn: Turn, brief: Brief) -> JobSpec:
         permission=launch.permission,
         identity_name=brief.identity_name,
         identity_email=brief.identity_email,
+        timeout_s=task.options.timeout_s or 0.0,
         limits=brief.limits,
-        env_profile=brief.env_profile,
+        env_profile=task.options.env_profile,
     )
-
-
 
 
 def deliver_result(store: Store, entry: HostEntry, places: Places, task: Task, head_oid: str) -> None:
     """Fetch from the host into the transfer repository, then import one ref into the user's. Repeating is harmless."""
     project = store.load_project(task)
     repo = open_repository(project.worktree)
-    transfer = open_transfer(places.transfer_dir, repo)
+    transfer = open_transfer(str(places.transfer_dir), repo)
     transport = entry.client.transport
     mirror = entry.client.session().hello.data_root + f"/mirrors/{task.project_id}.git"
     fetch_result(

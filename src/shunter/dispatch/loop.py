@@ -16,18 +16,18 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from ..fleet.client import HostClient
 from ..fleet.config import Config
 from ..fleet.places import Places
 from ..fleet.transport import LocalTransport
-from ..model.records import Owner
+from ..model.records import Owner, Turn
 from ..model.states import Step
 from ..policy.claim import plan_claims
 from ..policy.placement import HostView
 from ..store.contract import Store
-from ..wire.errors import ShunterError
 from ..wire.ids import new_attempt_id
 from .driver import Driver, HostEntry
 from .wake import open_wake_fifo
@@ -37,8 +37,10 @@ SAFETY_S = 5.0
 LINGER_S = 3.0  # how long an idle dispatcher keeps its sessions warm for the next command
 THREADS = 16
 
+HostListener = Callable[[str, str | None, dict[str, Any]], None]
 
-def open_hosts(config: Config, places: Places, listener: Callable[[str, str | None, dict[str, Any]], None] | None = None) -> dict[str, HostEntry]:
+
+def open_hosts(config: Config, places: Places, listener: HostListener | None = None) -> dict[str, HostEntry]:
     """Clients of the enabled hosts; nothing is contacted yet."""
     entries = {}
     for host in config.hosts:
@@ -47,7 +49,7 @@ def open_hosts(config: Config, places: Places, listener: Callable[[str, str | No
         transport = LocalTransport(host.name, host.data_root or places.host_data_root, host.python)
         client = HostClient(transport)
         if listener is not None:
-            client.listener = lambda method, params, name=host.name: listener(name, method, params)  # type: ignore[misc]
+            client.listener = partial(listener, host.name)
         entries[host.name] = HostEntry(host.name, client, host.slots, host.memory_mb)
     return entries
 
@@ -175,7 +177,7 @@ class Dispatcher:
         self._claim([turn for turn in open_turns if turn.step != Step.WAITING])
         return bool(open_turns) or not self.jobs.is_idle()
 
-    def _claim(self, under_way: list[Any]) -> None:
+    def _claim(self, under_way: list[Turn]) -> None:
         rows = self.store.waiting_rows(now=time.time(), per_shape=sum(entry.slots for entry in self.hosts.values()))
         if not rows:
             return
@@ -191,8 +193,10 @@ class Dispatcher:
             if turn is not None:
                 self.jobs.touch(turn.id)
 
-    def _view(self, entry: HostEntry, under_way: list[Any]) -> HostView:
-        raise NotImplementedError
+    def _view(self, entry: HostEntry, under_way: list[Turn]) -> HostView:
+        """Our own accounting only: the host's lease decides, this keeps us from asking in vain."""
+        here = [turn for turn in under_way if turn.host == entry.name]
+        return HostView(entry.name, entry.slots, slots_used=len(here), memory_mb=entry.memory_mb)
 
     def _pause_s(self, now: float, idle_since: float | None) -> float:
         pauses = [SAFETY_S, LEASE_TTL_S / 3]
@@ -227,5 +231,3 @@ class Dispatcher:
         self.jobs.pool.shutdown(wait=False, cancel_futures=True)
         for entry in self.hosts.values():
             entry.client.close()
-
-

@@ -22,7 +22,7 @@ def run_dispatcher(*, ready: Callable[[], None], on_boundary: Callable[[str], No
     places = find_places()
     try:
         config = load_config(places)
-        store = open_store(places.store_file)
+        store = open_store(str(places.store_file))
         here = this_process(places)
         term = store.take_leadership(
             here, now=time.time(), dead=lambda other: is_dead(other, here=here), ttl_s=LEASE_TTL_S

@@ -51,7 +51,7 @@ def start_dispatcher(places: Places) -> None:
     told, tell = os.pipe()
     env = {name: value for name, value in os.environ.items() if name in KEPT_NAMES or name.startswith(KEPT_PREFIXES)}
     try:
-        with open(os.open(places.dispatcher_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
+        with open(os.open(places.dispatcher_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:  # noqa: PTH123
             subprocess.Popen(
                 [sys.executable, "-P", "-m", "shunter.dispatch.main", str(tell)],
                 stdin=subprocess.DEVNULL,
@@ -77,7 +77,8 @@ def start_dispatcher(places: Places) -> None:
 
 def _no_dispatcher(places: Places, why: str) -> ShunterError:
     hint = f"see {places.dispatcher_log}; `shunter reconcile` starts it again"
-    return ShunterError("NO_DISPATCHER", f"no dispatcher could be started: {why}; the task is stored and waits", hint=hint)
+    text = f"no dispatcher could be started: {why}; the task is stored and waits"
+    return ShunterError("NO_DISPATCHER", text, hint=hint)
 
 
 def open_wake_fifo(places: Places) -> int:

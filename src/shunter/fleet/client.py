@@ -152,7 +152,8 @@ class Session:
 
     def _gone(self) -> ShunterError:
         tail = self.stderr_tail.decode("utf-8", "replace").strip().splitlines()
-        return ShunterError("HOST_UNREACHABLE", f"host {self.host}: the session ended" + (f": {tail[-1]}" if tail else ""))
+        why = f": {tail[-1]}" if tail else ""
+        return ShunterError("HOST_UNREACHABLE", f"host {self.host}: the session ended{why}")
 
     def close(self) -> None:
         """End the session; what it had begun on the host is finished there."""

@@ -21,9 +21,10 @@ from .jobs import read_status, task_lock
 from .layout import Layout
 from .ledger import Ledger
 from .logs import read_extent, read_lines, read_tail
-from .publish import Identity, Published, publish_workspace
+from .publish import Published, publish_workspace
 from .signals import Exited, read_exited
 from .supervisor import json_line, poke, write_durably
+from .workspace import Identity
 
 # What we know better than the agent can say.
 KIND_OF_REASON = {
@@ -204,5 +205,3 @@ def main() -> None:
     exited = read_exited(layout, spec.attempt_id, spec.nonce)
     if exited is not None:
         finish_attempt(layout, ledger, spec, exited)
-
-

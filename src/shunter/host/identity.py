@@ -77,7 +77,7 @@ def _state_and_start(pid: int) -> Optional[Tuple[str, int]]:
         return None
 
 
-def tagged_processes(attempt_id: str) -> "list[Tuple[int, int]]":
+def tagged_processes(attempt_id: str) -> list[Tuple[int, int]]:
     """(pid, start time) of every living process of ours that carries the run tag of the attempt in its environment."""
     tag = b"SHUNTER_ATTEMPT=" + attempt_id.encode()
     found = []

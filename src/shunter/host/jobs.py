@@ -164,7 +164,7 @@ def _start_file(layout: Layout, spec: JobSpec, places: Dict[str, str]) -> bytes:
         "marker": spec.session_marker or "",
         "key": spec.session_key or "",
         "cgroup": writable_cgroup() or "",
-        "timeout_s": repr(spec.limits.timeout_s),
+        "timeout_s": repr(spec.timeout_s),
         "term_grace_s": repr(spec.limits.term_grace_s),
         "background_grace_s": repr(spec.limits.background_grace_s),
         "cap_bytes": str(spec.limits.output_cap_bytes),
@@ -193,7 +193,7 @@ def writable_cgroup() -> Optional[str]:
 
 
 _libc = ctypes.CDLL(None, use_errno=True)
-_children: List["subprocess.Popen[bytes]"] = []
+_children: List[subprocess.Popen[bytes]] = []
 
 
 def _become_subreaper() -> None:
@@ -216,7 +216,7 @@ def start_supervisor(layout: Layout, attempt_id: str) -> None:
             cwd="/",
             env={"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "HOME": os.environ.get("HOME", "/")},
             start_new_session=True,
-            preexec_fn=_become_subreaper,
+            preexec_fn=_become_subreaper,  # noqa: PLW1509 (one call into a library that is loaded)
         )
     _children.append(child)
 
@@ -319,7 +319,7 @@ def close_task(layout: Layout, ledger: Ledger, ask: CloseAsk) -> Closed:
     return Closed(removed=not kept, kept=tuple(kept))
 
 
-def _require_delivered(layout: Layout, ask: CloseAsk, attempts: "List[Dict[str, object]]") -> None:
+def _require_delivered(layout: Layout, ask: CloseAsk, attempts: List[Dict[str, object]]) -> None:
     for row in reversed(attempts):
         end = loads(End, str(row["end"]), where="ledger", code="LEDGER_DAMAGED")
         if end.publication is not None:

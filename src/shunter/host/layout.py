@@ -1,6 +1,6 @@
 """Where a host keeps what; every path is built from checked ids.
 
-    <data_root>/ledger.db  bin/  lib/<digest>/  run/  mirrors/<project>.git  tasks/<task>/  jobs/<attempt>/  signals/
+<data_root>/ledger.db  bin/  lib/<digest>/  run/  mirrors/<project>.git  tasks/<task>/  jobs/<attempt>/  signals/
 """
 
 from __future__ import annotations

@@ -268,8 +268,10 @@ class Ledger:
     def record_end(self, attempt_id: str, end: End, *, actor: str) -> bool:
         """End the attempt and release its lease, once; False when that was done before."""
         with self.writing():
-            sql = "UPDATE attempt SET state = 'ended', end = ?, ended_at = ? WHERE attempt_id = ? AND state = 'accepted'"
-            changed = self.db.execute(sql, (dumps(end), time.time(), attempt_id)).rowcount
+            changed = self.db.execute(
+                "UPDATE attempt SET state = 'ended', end = ?, ended_at = ? WHERE attempt_id = ? AND state = 'accepted'",
+                (dumps(end), time.time(), attempt_id),
+            ).rowcount
             self.db.execute("DELETE FROM lease WHERE attempt_id = ?", (attempt_id,))
             if changed:
                 self.audit(actor, "ended", attempt_id, end.outcome)

@@ -1,8 +1,8 @@
 """Entry of shunter-host.pyz: `serve`, and the two programs that git starts on this side of a transfer.
 
-    serve --data-root DIR --nonce N
-    receive-pack --data-root DIR --attempt A --token T MIRROR      (started by home's `git push`)
-    upload-pack --data-root DIR --task T MIRROR                    (started by home's `git fetch`)
+serve --data-root DIR --nonce N
+receive-pack --data-root DIR --attempt A --token T MIRROR      (started by home's `git push`)
+upload-pack --data-root DIR --task T MIRROR                    (started by home's `git fetch`)
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..wire.errors import ShunterError
 from ..wire.ids import checked_id
 
 
-def options(words: List[str]) -> "tuple[Dict[str, str], List[str]]":
+def options(words: List[str]) -> tuple[Dict[str, str], List[str]]:
     """`--name value` pairs, then the rest; argparse would cost ten milliseconds at each start."""
     found, rest = {}, list(words)
     while len(rest) >= 2 and rest[0].startswith("--"):

@@ -89,7 +89,7 @@ def moved_within(layout: Layout, attempt_id: str, window_s: float) -> bool:
     def is_recent(mtime: float) -> bool:
         return now - window_s < mtime < now + 5  # a time far in the future is a moved clock, not a movement
 
-    task_id = attempt_id.split("-")[0]
+    task_id = attempt_id.split("-", maxsplit=1)[0]
     job = layout.job(attempt_id)
     if any(is_recent(_mtime(os.path.join(job, name))) for name in ("stdout", "stderr")):
         return True

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any, BinaryIO, Dict, Optional, Set, Tuple
+from typing import Any, BinaryIO, Dict, List, Optional, Set, Tuple
 
 from .. import __version__
 from ..wire import rpc
@@ -68,16 +68,14 @@ WATCH_TICK_S = 1.0
 class Host:
     """The methods of `wire.messages.METHODS`; a new one per thread, for the ledger's connection."""
 
-    def __init__(self, layout: Layout, session: "Session") -> None:
+    def __init__(self, layout: Layout, session: Session) -> None:
         self.layout = layout
         self.session = session
         self.ledger = Ledger(layout.ledger)
 
     def host_facts(self, ask: FactsAsk) -> Facts:
         running = tuple(self.ledger.accepted_attempts())
-        return probe_facts(
-            self.layout.root, reserved=self.ledger.reserved(), running=running, programs=ask.programs
-        )
+        return probe_facts(self.layout.root, reserved=self.ledger.reserved(), running=running, programs=ask.programs)
 
     def lease_grant(self, ask: LeaseAsk) -> Lease:
         token, busy = self.ledger.grant_lease(ask, available_memory_mb=memory_available_mb())
@@ -147,13 +145,13 @@ class Session:
         self.local = threading.local()
         self.slots = threading.BoundedSemaphore(8)  # requests at work at one time
         self.followed: Dict[str, Tuple[str, str, int]] = {}
-        self.recovering: Dict[str, "subprocess.Popen[bytes]"] = {}
+        self.recovering: Dict[str, subprocess.Popen[bytes]] = {}
         self.restarted: Set[str] = set()
 
     def run(self) -> None:
         self.send(rpc.hello_line(self.nonce, greeting(self.layout)))
         threading.Thread(target=self.watch, daemon=True).start()
-        workers = []
+        workers: List[threading.Thread] = []
         while True:
             line = self.source.readline(rpc.MESSAGE_LIMIT + 1)
             if not line.endswith(b"\n"):
@@ -252,7 +250,7 @@ class Session:
         finally:
             ledger.close()
 
-    def start_recovery(self, attempt_id: str) -> "subprocess.Popen[bytes]":
+    def start_recovery(self, attempt_id: str) -> subprocess.Popen[bytes]:
         with open(os.path.join(self.layout.job(attempt_id), "supervisor.log"), "ab") as log:
             return subprocess.Popen(
                 python_argv("recovery", self.layout.root, attempt_id),

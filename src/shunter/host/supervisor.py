@@ -6,7 +6,7 @@ spawns it has made it a subreaper, which survives exec. At the end it becomes th
 time stay the same: whoever finds that process dead and no end in the ledger knows that it died (`recovery.py`).
 
     start -> launch (O_EXCL: at most one launch) -> supervisor (identity) -> spawn -> signals/<attempt>.launched
-          -> drain pipes, watch time and cancel -> tree gone, proved by ECHILD -> signals/<attempt>.exited -> exec publisher
+          -> drain pipes, watch time and cancel -> tree gone (ECHILD) -> signals/<attempt>.exited -> exec publisher
 
 Killing goes by rounds over our own direct children: a child stays ours (a zombie at worst) until we reap it, so its
 pid cannot belong to anybody else, and what a killed child leaves behind is adopted by us and meets the next round.
@@ -15,12 +15,16 @@ A process that called setsid twice is found like any other.
 
 from __future__ import annotations
 
-import _signal
+import _signal  # type: ignore[import-not-found]
 import errno
 import os
 import select
 import sys
 import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 CHUNK = 65536
 LINE_LIMIT = 1 << 20  # a longer line is not searched for the session id
@@ -146,7 +150,7 @@ class SessionSearch:
         return value.decode() if rest[:1] == b'"' and 0 < len(value) <= 200 and sane else None
 
 
-def json_line(pairs: dict[str, object]) -> bytes:
+def json_line(pairs: Mapping[str, object]) -> bytes:
     """JSON of numbers, None, booleans and strings without control characters; the json module costs 1 MiB."""
     out = []
     for key, value in pairs.items():
@@ -191,7 +195,7 @@ def write_durably(path: str, data: bytes, *, patient: bool = False) -> None:
 def start_time(pid: int) -> int | None:
     """Field 22 of /proc/<pid>/stat, ticks since boot; None when there is no such process."""
     try:
-        fd = os.open("/proc/%d/stat" % pid, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
     try:
@@ -236,7 +240,7 @@ def direct_children() -> list[int]:
     """Our own children, adopted ones included, zombies included."""
     me = os.getpid()
     try:
-        with open("/proc/self/task/%d/children" % me, "rb", 0) as file:
+        with open(f"/proc/self/task/{me}/children", "rb", 0) as file:
             return [int(word) for word in file.read().split()]
     except OSError:
         found = []
@@ -267,7 +271,10 @@ class Supervisor:
         self.error = 0
         self.background = 0
         self.cgroup = ""
+        self.logs: dict[int, Log] = {}
+        self.out = self.err = -1
         self.piped: dict[int, None] = {}
+        self.terminated = False
         self.wakeup = os.pipe()
 
     # --- before the agent -------------------------------------------------------------------------------------------
@@ -389,8 +396,6 @@ class Supervisor:
             return True
         return False
 
-    terminated = False
-
     def _signal_group(self, number: int) -> None:
         # The agent leads its own session and is not reaped, so its group id is still ours.
         try:
@@ -460,7 +465,7 @@ class Supervisor:
         return len(children)
 
     def end_tree(self) -> None:
-        """Return only when no process of the attempt is left; ECHILD, and an empty cgroup where there is one, prove it."""
+        """Return only when no process of the attempt is left: ECHILD, and an empty cgroup where there is one."""
         if self.reap() and self.reason in ("exit", "spawn_failed"):
             self.background = self.kill_round(_signal.SIGTERM)
             give_up = time.monotonic() + self.spec.number(b"background_grace_s")
@@ -522,8 +527,6 @@ class Supervisor:
 
     def supervise(self) -> None:
         self.catch_signals()
-        self.logs: dict[int, Log] = {}
-        self.out = self.err = -1
         if not self.may_launch():
             return
         self.introduce()

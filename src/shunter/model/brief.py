@@ -1,10 +1,9 @@
-# ruff: noqa: UP045 (the codec reads Optional[X])
-"""What one turn is to do, resolved at submit: the prompt, the agent's command, limits. A private file, never a row (P9)."""
+"""What a turn is to do, resolved at submit: prompt, agent's command, limits. A private file, never a row (P9)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Dict, Optional, Tuple  # noqa: UP035
+from typing import Dict, Tuple  # noqa: UP035
 
 from ..wire.messages import Limits
 
@@ -21,4 +20,3 @@ class Brief:
     limits: Limits
     new_session_id: str  # for agents that let us choose
     env: Dict[str, str] = field(default_factory=dict)  # noqa: UP006
-    env_profile: Optional[str] = None

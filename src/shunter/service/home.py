@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..fleet.places import Places, find_places
 from ..store.contract import Store
@@ -17,10 +18,15 @@ if TYPE_CHECKING:
 
 
 class Home:
-    """One command's view of home. `project_root` is where a project's own `shunter.toml` is looked for."""
+    """One command's view of home.
+
+    Before `config` is used: `project_root` is where a project's own `shunter.toml` is looked for, `overrides` what the
+    command line gave, by dotted keys.
+    """
 
     def __init__(self, project_root: Path | None = None) -> None:
         self.project_root = project_root
+        self.overrides: Mapping[str, Any] = {}
 
     @cached_property
     def places(self) -> Places:
@@ -30,19 +36,19 @@ class Home:
     def config(self) -> Config:
         from ..fleet.config import load_config
 
-        return load_config(self.places, self.project_root)
+        return load_config(self.places, self.project_root, self.overrides)
 
     @cached_property
     def store(self) -> Store:
         """For commands that change something; made when it is missing."""
-        return open_store(self.places.store_file)
+        return open_store(str(self.places.store_file))
 
     @cached_property
     def reading(self) -> Store:
         """For commands that only look (P17). Raises TASK_UNKNOWN when nothing was ever submitted."""
         if not self.places.store_file.exists():
             raise ShunterError("TASK_UNKNOWN", "nothing was submitted yet", hint="shunter submit --help")
-        return open_store(self.places.store_file, create=False, readonly=True)
+        return open_store(str(self.places.store_file), create=False, readonly=True)
 
     @cached_property
     def hosts(self) -> dict[str, HostEntry]:
@@ -54,7 +60,8 @@ class Home:
         """Raises HOST_UNKNOWN with the names that there are."""
         entry = self.hosts.get(name)
         if entry is None:
-            raise ShunterError("HOST_UNKNOWN", f"no enabled host is called {name!r}", hint=f"hosts: {', '.join(self.hosts)}")
+            hint = f"hosts: {', '.join(self.hosts)}"
+            raise ShunterError("HOST_UNKNOWN", f"no enabled host is called {name!r}", hint=hint)
         return entry
 
     def wake(self) -> None:

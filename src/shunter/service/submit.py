@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ..agents import contract
 from ..agents.table import load, parse_name
-from ..fleet.config import Config
+from ..fleet.config import COMMAND_LINE, Config
 from ..git.capture import Base, capture_base
+from ..git.forget import forget_task
 from ..git.repository import Repository, open_repository
 from ..git.transfer import open_transfer
 from ..model.brief import Brief
@@ -28,26 +31,11 @@ from .home import Home
 
 @dataclass(frozen=True, slots=True)
 class SubmitAsk:
-    """What the user asked for; None means: as configured."""
+    """`given` holds what the command line gave, by the names of `[defaults]`; None means: as configured."""
 
     prompt: bytes
-    agent: str | None = None
-    model: str | None = None
-    effort: str | None = None
-    base: str | None = None
-    wip: bool = False
-    include: tuple[str, ...] = ()
-    timeout_s: float | None = None
-    max_turns: int | None = None
-    max_budget_usd: float | None = None
-    max_followups: int | None = None
-    close_on: str | None = None
-    env_profile: str | None = None
-    host: str | None = None
+    given: Mapping[str, Any]
     title: str | None = None
-    permission: str | None = None
-    priority: int = 0
-    memory_mb: int | None = None
     no_wait: bool = False
     directory: Path = field(default_factory=Path.cwd)
 
@@ -69,7 +57,8 @@ def checked_prompt(data: bytes) -> str:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as exc:
-        raise ShunterError("PROMPT_INVALID", f"the prompt is not UTF-8: byte {exc.start} is 0x{data[exc.start]:02x}") from exc
+        what = f"byte {exc.start} is 0x{data[exc.start]:02x}"
+        raise ShunterError("PROMPT_INVALID", f"the prompt is not UTF-8: {what}") from exc
     if not text.strip():
         raise ShunterError("PROMPT_INVALID", "the prompt is empty")
     return text
@@ -77,28 +66,36 @@ def checked_prompt(data: bytes) -> str:
 
 def submit_task(home: Home, ask: SubmitAsk) -> Submitted:
     prompt = checked_prompt(ask.prompt)
-    repo = open_repository(ask.directory)
-    home.project_root = repo.worktree
-    choice = resolve_agent(home.config, ask)
-    if ask.host is not None:
-        home.host(ask.host)
+    repo = open_repository(str(ask.directory))
+    home.project_root = Path(repo.root)
+    home.overrides = {f"defaults.{key}": value for key, value in ask.given.items()}
+    config = home.config
+    choice = resolve_agent(config)
+    wanted_host = config.value("defaults.host")
+    if wanted_host is not None:
+        home.host(wanted_host)
     if ask.no_wait:
-        refuse_when_busy(home, ask)
-    transfer = open_transfer(home.places.transfer_dir, repo)
-    base = capture_base(repo, transfer, rev=ask.base, wip=ask.wip, include=ask.include)
-    task_id = new_task_id()
-    task = _task(task_id, ask, repo, base, choice, prompt)
-    turn = Turn(turn_id(task_id, 1), task_id, 1, TurnState.QUEUED, Step.WAITING, task.created_at)
-    brief = _brief(home.config, repo, choice, prompt, ask)
+        refuse_when_busy(home, wanted_host)
+    store = home.store  # opened before anything is written: a damaged store leaves nothing behind
+    transfer = open_transfer(str(home.places.transfer_dir), repo)
+    base = capture_base(
+        repo,
+        transfer,
+        rev=config.value("defaults.base"),
+        wip=config.value("defaults.wip"),
+        include=tuple(config.value("defaults.include")),
+    )
+    task = _task(config, repo, base, choice, title=ask.title or _first_line(prompt))
+    turn = Turn(turn_id(task.id, 1), task.id, 1, TurnState.QUEUED, Step.WAITING, task.created_at)
+    brief = _brief(config, repo, choice, prompt)
     _prove_launch(task, brief)
-    home.store  # noqa: B018 (opened before anything is written, so that a damaged store leaves nothing behind)
     write_brief(home.places.prompts_dir, turn.id, brief)
     try:
-        transfer.pin(task_id, base.oid)
-        home.store.add_task(task, turn, _row(task, turn, repo), _project(repo), _events(base, task))
+        transfer.pin(task.id, base.oid)
+        store.add_task(task, turn, _row(task, turn, repo), _project(repo), _events(base, task))
     except BaseException:
         remove_brief(home.places.prompts_dir, turn.id)
-        transfer.unpin(task_id)
+        forget_task(home.places.transfer_dir, repo.repo_id, task.id)
         raise
     home.wake()
     return Submitted(task, _warnings(base))
@@ -115,22 +112,29 @@ class AgentChoice:
     permission: str
 
 
-def resolve_agent(config: Config, ask: SubmitAsk) -> AgentChoice:
+def resolve_agent(config: Config) -> AgentChoice:
     """An entry `[agents.<name>]` comes before a built-in name, and may refine it. Raises AGENT_UNKNOWN."""
-    name = ask.agent or config.value("defaults.agent")
-    if not name:
+    name = config.value("defaults.agent")
+    if name is None:
         hint = "--agent codex, --agent claude or --agent 'exec:<command line>'"
         raise ShunterError("AGENT_UNKNOWN", "no agent was chosen and none is configured", hint=hint)
     entry = config.agents.get(name)
     parsed = parse_name(entry.adapter if entry else name)
+
+    def setting(key: str) -> Any:
+        """The command line comes before the agent's entry, and that before the defaults."""
+        of_entry = getattr(entry, key) if entry else None
+        given = config.source(f"defaults.{key}") == COMMAND_LINE
+        return config.value(f"defaults.{key}") if given or of_entry is None else of_entry
+
     return AgentChoice(
         name=name,
         adapter=parsed.adapter,
         command=tuple(entry.command) if entry and entry.command else parsed.command,
         env=dict(entry.env) if entry else {},
-        model=ask.model or (entry.model if entry else None) or config.value("defaults.model"),
-        effort=ask.effort or (entry.effort if entry else None) or config.value("defaults.effort"),
-        permission=ask.permission or (entry.permission if entry else None) or config.value("defaults.permission"),
+        model=setting("model"),
+        effort=setting("effort"),
+        permission=setting("permission"),
     )
 
 
@@ -147,3 +151,114 @@ def _prove_launch(task: Task, brief: Brief) -> None:
             max_budget_usd=task.options.max_budget_usd,
         )
     )
+
+
+def refuse_when_busy(home: Home, host: str | None) -> None:
+    """CAPACITY_BUSY before any row, snapshot, lease or remote change exists (P15)."""
+    slots = sum(entry.slots for name, entry in home.hosts.items() if host in (None, name))
+    taken = 0
+    if home.places.store_file.exists():
+        taken = sum(1 for turn in home.store.open_turns() if host in (None, turn.host) or turn.host is None)
+    if taken >= slots:
+        text = f"{taken} turns are open for {slots} slots"
+        raise ShunterError("CAPACITY_BUSY", text, hint="without --no-wait the task is queued")
+
+
+def _first_line(prompt: str) -> str:
+    return next((line for line in prompt.splitlines() if line.strip()), prompt)
+
+
+def _task(config: Config, repo: Repository, base: Base, choice: AgentChoice, *, title: str) -> Task:
+    task_id = new_task_id()
+    timeout_s = config.value("defaults.timeout")
+    return Task(
+        id=task_id,
+        title=sanitised_summary(title),
+        agent=sanitised_summary(choice.name),
+        state=TaskState.QUEUED,
+        project_id=repo.project_id,
+        repo_id=repo.repo_id,
+        worktree_id=repo.worktree_id,
+        base_oid=base.oid,
+        base_kind=base.kind,
+        branch=f"task/{task_id}",
+        created_at=time.time(),
+        model=choice.model,
+        effort=choice.effort,
+        permission=choice.permission,
+        pinned_host=config.value("defaults.host"),
+        options=Options(
+            timeout_s=config.value("limits.timeout") if timeout_s is None else timeout_s,
+            max_turns=config.value("defaults.max_turns"),
+            max_budget_usd=config.value("defaults.max_budget_usd"),
+            max_followups=config.value("defaults.max_followups"),
+            close_on=config.value("defaults.close_on"),
+            env_profile=config.value("defaults.env_profile"),
+            memory_mb=config.value("defaults.memory_mb"),
+            priority=config.value("defaults.priority"),
+        ),
+    )
+
+
+def _brief(config: Config, repo: Repository, choice: AgentChoice, prompt: str) -> Brief:
+    return Brief(
+        prompt=prompt,
+        adapter=choice.adapter,
+        command=choice.command,
+        identity_name=repo.user_name or "shunter",
+        identity_email=repo.user_email or "shunter@localhost",
+        limits=Limits(
+            term_grace_s=config.value("limits.term_grace_s"),
+            background_grace_s=config.value("limits.background_grace_s"),
+            quiet_s=config.value("limits.quiet_s"),
+            output_cap_bytes=config.value("limits.output_cap_mb") << 20,
+            tail_bytes=config.value("limits.tail_kb") << 10,
+        ),
+        new_session_id=str(uuid.uuid4()),
+        env=choice.env,
+    )
+
+
+def _row(task: Task, turn: Turn, repo: Repository) -> Row:
+    return Row(
+        turn_id=turn.id,
+        task_id=task.id,
+        summary=task.title,
+        requirements=Requirements(
+            agent=task.agent,
+            slots=task.options.slots,
+            memory_mb=task.options.memory_mb,
+            object_format=repo.object_format,
+            project_id=repo.project_id,
+            worktree_id=repo.worktree_id,
+        ),
+        priority=task.options.priority,
+        pinned_host=task.pinned_host,
+    )
+
+
+def _project(repo: Repository) -> Project:
+    return Project(
+        project_id=repo.project_id,
+        repo_id=repo.repo_id,
+        worktree_id=repo.worktree_id,
+        worktree=repo.root,
+        common_dir=repo.common_dir,
+        object_format=repo.object_format,
+        name=repo.name,
+    )
+
+
+def _events(base: Base, task: Task) -> tuple[Event, ...]:
+    reason = f"base {base.oid} ({base.kind})"
+    return (Event(at=task.created_at, kind="captured", actor="user", task_id=task.id, reason=reason),)
+
+
+def _warnings(base: Base) -> tuple[str, ...]:
+    found = list(base.notices)
+    if base.kind == "commit" and base.dirty_count:
+        found.append(f"{base.dirty_count} uncommitted changes are not part of the base; --wip takes them along")
+    if base.kind == "wip" and base.untracked:
+        names = ", ".join(base.untracked[:5]) + (" …" if len(base.untracked) > 5 else "")
+        found.append(f"{len(base.untracked)} untracked files are left out: {names}; --include takes them along")
+    return tuple(found)

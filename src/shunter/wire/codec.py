@@ -45,7 +45,7 @@ def loads(kind: Type[T], text: Union[str, bytes], *, where: str = "record", code
         raise ShunterError(code, f"{where}: not JSON: {exc}") from exc
     except RecursionError as exc:
         raise ShunterError(code, f"{where}: nested too deeply") from exc
-    return decode(kind, value, where=where, code=code)
+    return typing.cast(T, decode(kind, value, where=where, code=code))
 
 
 def decode(kind: Any, value: Any, *, where: str = "record", code: str = "PROTOCOL") -> Any:

@@ -94,7 +94,8 @@ class MirrorReady:
 
 @dataclass(frozen=True)
 class Limits:
-    timeout_s: float  # 0 = none
+    """How a host supervises; the time limit of a turn stands in its job."""
+
     term_grace_s: float
     background_grace_s: float
     quiet_s: float
@@ -125,6 +126,7 @@ class JobSpec:
     permission: str
     identity_name: str
     identity_email: str
+    timeout_s: float  # 0 = none
     limits: Limits
     env_profile: Optional[str] = None
 
@@ -178,13 +180,13 @@ class Publication:
 
     head_oid: str
     commits: int  # ahead of the task's base
-    turn_commits: int  # ahead of where this turn began
-    leftovers_committed: bool
-    rewritten: bool  # the base is no ancestor of the head any more
-    files: Tuple[FileChange, ...]
-    files_total: int
-    insertions: int
-    deletions: int
+    turn_commits: int = 0  # ahead of where this turn began
+    leftovers_committed: bool = False
+    rewritten: bool = False  # the base is no ancestor of the head any more
+    files: Tuple[FileChange, ...] = ()
+    files_total: int = 0
+    insertions: int = 0
+    deletions: int = 0
     kept: Tuple[str, ...] = ()  # work that is not part of the result: name, object id and ref in the mirror
     notices: Tuple[str, ...] = ()
 
@@ -195,22 +197,22 @@ class End:
 
     outcome: str  # kinds of agents.contract
     evidence: str
-    summary: str
-    questions: Tuple[QuestionSeen, ...]
-    structured: bool
-    usage: UsageSeen
-    session_usage: Optional[UsageSeen]
-    reason: str  # exit, timeout, cancel, terminated, spawn_failed, supervisor_died
-    exit_code: Optional[int]
-    signal: Optional[int]
-    background: int  # processes that the agent left running and that were ended
-    stdout_bytes: int
-    stderr_bytes: int
-    cpu_s: Optional[float]
-    peak_rss_kib: Optional[int]
-    publication: Optional[Publication]
-    error_code: Optional[str]
-    error_text: Optional[str]
+    summary: str = ""
+    questions: Tuple[QuestionSeen, ...] = ()
+    structured: bool = False
+    usage: UsageSeen = UsageSeen()
+    session_usage: Optional[UsageSeen] = None
+    reason: str = "exit"  # exit, timeout, cancel, terminated, spawn_failed, supervisor_died
+    exit_code: Optional[int] = None
+    signal: Optional[int] = None
+    background: int = 0  # processes that the agent left running and that were ended
+    stdout_bytes: int = 0
+    stderr_bytes: int = 0
+    cpu_s: Optional[float] = None
+    peak_rss_kib: Optional[int] = None
+    publication: Optional[Publication] = None
+    error_code: Optional[str] = None
+    error_text: Optional[str] = None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,50 @@
+"""`shunter list`."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from ...service.home import Home
+from ...service.view import list_views
+from ...wire.errors import ShunterError
+from ..output import emit, json_option, say, view_record
+from ..text import age, phrase_colour, table, visible
+
+
+@click.command("list")
+@click.option("-a", "--all", "everything", is_flag=True, help="Closed and abandoned tasks too.")
+@click.option("-n", "--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="At most so many.")
+@json_option
+def command(everything: bool, limit: int, as_json: bool) -> None:
+    """Show tasks, newest first."""
+    try:
+        views = list_views(Home().reading, everything=everything, limit=limit + 1)
+    except ShunterError as exc:
+        if exc.code != "TASK_UNKNOWN":
+            raise
+        views = []
+    more, views = len(views) > limit, views[:limit]
+    if as_json:
+        emit([view_record(view) for view in views])
+        return
+    if not views:
+        say("No tasks. `shunter submit --help` shows how to hand one over.")
+        return
+    now = time.time()
+    rows = [
+        (
+            view.task.id,
+            view.phrase,
+            view.task.host or view.task.pinned_host or "-",
+            visible(view.task.agent)[:24],
+            age(now - view.task.created_at),
+            visible(view.task.title),
+        )
+        for view in views
+    ]
+    colours = [phrase_colour(view.phrase) for view in views]
+    say(table(("TASK", "STATE", "HOST", "AGENT", "AGE", "TITLE"), rows, colours))
+    if more:
+        say(f"… more; `shunter list -n {limit * 2}` shows them")

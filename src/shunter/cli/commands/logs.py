@@ -1,0 +1,75 @@
+"""`shunter logs`."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import click
+
+from ...agents.table import load, parse_name
+from ...service.home import Home
+from ...service.logs import Piece, choose_turn, lines_of, read_log
+from ...store.briefs import read_brief
+from ...wire.errors import ShunterError
+from ..output import emit, json_option, task_argument
+from ..text import coloured, visible
+
+MARKS = {"command": "$", "file": "~", "tool": "*", "error": "!", "usage": "#", "thinking": "…", "notice": "i"}
+COLOURS = {"command": "bold", "error": "red", "thinking": "dim", "usage": "dim", "tool": "blue", "notice": "dim"}
+
+
+@click.command("logs")
+@task_argument()
+@click.option("-f", "--follow", is_flag=True, help="Go on until the turn is over. Ctrl-C ends only the looking.")
+@click.option("--raw", is_flag=True, help="The agent's own bytes.")
+@click.option("--stderr", is_flag=True, help="Its standard error instead of its standard output.")
+@click.option("--turn", "number", type=click.IntRange(1), help="Another turn than the last.")
+@json_option
+def command(task: str, follow: bool, raw: bool, stderr: bool, number: int | None, as_json: bool) -> None:
+    """Show what the agent did, live with -f.
+
+    Each agent's events are shown in one form: $ command, ~ file, * tool, ! error, and plain text for what it said.
+    With --json one event a line. Control characters are made visible except with --raw.
+    """
+    home = Home()
+    turn = choose_turn(home, task, number)
+    pieces = read_log(home, turn, stream="stderr" if stderr else "stdout", follow=follow)
+    if raw:
+        for piece in pieces:
+            sys.stdout.buffer.write(piece.data)
+            sys.stdout.buffer.flush()
+        return
+    agent = load("exec" if stderr else _adapter(home, turn.id, turn.task_id))
+    for line in lines_of(pieces):
+        if isinstance(line, Piece):
+            _show("notice", f"{line.gap_bytes} bytes were over the output cap and are not kept", None, as_json)
+            continue
+        for event in agent.read_event(line):
+            if as_json:
+                emit({"kind": event.kind, "text": event.text, "exit_code": event.exit_code, "path": event.path})
+            else:
+                _show(event.kind, event.text, event.exit_code, False)
+        sys.stdout.flush()
+
+
+def _adapter(home: Home, turn_id: str, task_id: str) -> str:
+    try:
+        return read_brief(home.places.prompts_dir, turn_id).adapter
+    except ShunterError:  # closed: the brief is gone, the name is left
+        name = home.reading.load_task(task_id).agent
+        entry = home.config.agents.get(name)
+        return parse_name(entry.adapter if entry else name).adapter
+
+
+def _show(kind: str, text: str, exit_code: int | None, as_json: bool) -> None:
+    if as_json:
+        sys.stdout.write(json.dumps({"kind": kind, "text": text, "exit_code": exit_code, "path": None}) + "\n")
+        return
+    mark = MARKS.get(kind)
+    shown = visible(text, keep="\n\t").rstrip("\n")
+    if exit_code:
+        shown += f"\n  exit status {exit_code}"
+    if mark:
+        shown = "\n".join(f"{mark if n == 0 else ' '} {line}" for n, line in enumerate(shown.split("\n")))
+    sys.stdout.write(coloured(shown, COLOURS.get(kind)) + "\n")

@@ -1,0 +1,92 @@
+"""`shunter result`."""
+
+from __future__ import annotations
+
+import click
+
+from ...service.actions import load_view
+from ...service.home import Home
+from ...service.view import TaskView, exit_status_of
+from ..output import emit, json_option, say, task_argument, view_record
+from ..text import coloured, duration, phrase_colour, visible
+
+
+@click.command("result")
+@task_argument()
+@json_option
+@click.pass_context
+def command(ctx: click.Context, task: str, as_json: bool) -> None:
+    """Show how a task ended and what the agent said.
+
+    Exit status 0 once there is a result, good or bad; 70 while there is none. With --json the record holds the
+    structured result, questions, token use, files and the object id of the head.
+    """
+    home = Home()
+    view = _view(home, task)
+    if as_json:
+        emit(view_record(view))
+    else:
+        say(render_result(view))
+    if view.turn is None or (view.turn.outcome is None and view.turn.settled_at is None):
+        ctx.exit(70)
+
+
+def _view(home: Home, prefix: str) -> TaskView:
+    found = home.reading.find_task(prefix)
+    home.store = home.reading
+    return load_view(home, found.id)
+
+
+def render_result(view: TaskView) -> str:
+    task, turn = view.task, view.turn
+    lines = [f"{task.id}  {coloured(view.phrase, phrase_colour(view.phrase))}  {visible(task.title)}"]
+    if turn is None:
+        return lines[0]
+    end = turn.outcome
+    if end is None:
+        if turn.error_code:
+            lines.append(f"  {turn.error_code}: {visible(turn.error_text or '')}")
+        elif turn.settled_at is None:
+            lines.append("  no result yet")
+        return "\n".join(lines)
+    lines.append(f"  why        {visible(end.evidence)}")
+    if end.summary:
+        said = visible(end.summary, keep="\n\t").strip().splitlines()
+        lines.append(f"  said       {said[0] if said else ''}")
+        lines += [f"             {line}" for line in said[1:]]
+    for number, question in enumerate(end.questions, 1):
+        lines.append(f"  question {number} {visible(question.text)}")
+        lines += [f"             {n}. {visible(option)}" for n, option in enumerate(question.options, 1)]
+    if end.publication is not None:
+        lines += _publication_lines(view)
+    usage = end.usage
+    if usage.input_tokens is not None or usage.output_tokens is not None:
+        cost = f", ${usage.cost_usd:.4f}" if usage.cost_usd is not None else ""
+        lines.append(f"  tokens     {usage.input_tokens or 0} in, {usage.output_tokens or 0} out{cost}")
+    if end.background:
+        lines.append(f"  note       ended with background work running: {end.background} processes were ended")
+    if turn.error_code:
+        lines.append(f"  error      {turn.error_code}: {visible(turn.error_text or '')}")
+    if turn.started_at and turn.ended_at:
+        lines.append(f"  took       {duration(turn.ended_at - turn.started_at)}, exit status {exit_status_of(turn)}")
+    return "\n".join(lines)
+
+
+def _publication_lines(view: TaskView) -> list[str]:
+    assert view.turn is not None and view.turn.outcome is not None
+    publication = view.turn.outcome.publication
+    assert publication is not None
+    lines = []
+    if publication.commits:
+        left = ", left-overs committed" if publication.leftovers_committed else ""
+        stat = f"+{publication.insertions} -{publication.deletions}"
+        lines.append(f"  changes    {publication.commits} commits, {publication.files_total} files, {stat}{left}")
+        lines += [f"             {change.status} {visible(change.path)}" for change in publication.files[:20]]
+        if publication.files_total > 20:
+            lines.append(f"             … {publication.files_total - 20} more")
+    if view.ref:
+        lines.append(f"  branch     {view.ref.removeprefix('refs/remotes/')}")
+    if publication.rewritten:
+        lines.append("  note       the base is no ancestor of the result: the agent rewrote history")
+    notes = (*publication.notices, *(f"also kept on the host: {each}" for each in publication.kept))
+    return lines + [f"  note       {visible(text)}" for text in notes]

@@ -1,0 +1,78 @@
+"""`shunter status`."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from ...model.states import Step
+from ...service.home import Home
+from ...service.view import TaskDetail, load_detail, timing_of
+from ...wire.codec import encode
+from ..output import emit, json_option, say, task_argument, view_record
+from ..text import age, duration, visible
+from .result import render_result
+
+
+@click.command("status")
+@task_argument()
+@click.option("--timing", is_flag=True, help="Where the time went, step by step.")
+@json_option
+def command(task: str, timing: bool, as_json: bool) -> None:
+    """Show one task: state, turns, result, history.
+
+    --json also holds every attempt and the event log: each transition with its actor and reason.
+    """
+    detail = load_detail(Home().reading, task)
+    if as_json:
+        emit(_record(detail))
+        return
+    say(render_status(detail))
+    if timing:
+        for turn in detail.turns:
+            say(f"turn {turn.number}")
+            for name, seconds in timing_of(turn).stages:
+                say(f"  {name:<24} {duration(seconds):>10}")
+
+
+def _record(detail: TaskDetail) -> dict[str, object]:
+    return {
+        **view_record(detail.view),
+        "turns": encode(detail.turns),
+        "attempts": encode(detail.attempts),
+        "events": encode(detail.events),
+        "timing": encode(tuple(timing_of(turn) for turn in detail.turns)),
+    }
+
+
+def render_status(detail: TaskDetail) -> str:
+    task, turn, now = detail.view.task, detail.view.turn, time.time()
+    lines = [
+        render_result(detail.view),
+        f"  agent      {visible(task.agent)}" + (f", model {visible(task.model)}" if task.model else ""),
+        f"  base       {task.base_oid[:12]} ({task.base_kind})",
+        f"  host       {task.host or task.pinned_host or 'not chosen yet'}",
+        f"  submitted  {age(now - task.created_at)} ago",
+    ]
+    if turn is not None and turn.step != Step.SETTLED:
+        lines.append(f"  now        {explain(detail)}")
+    lines.append("  history")
+    for event in detail.events[-12:]:
+        what = f"{event.from_state or ''} -> {event.to_state}" if event.to_state else event.kind
+        reason = f"  {visible(event.reason)}" if event.reason else ""
+        lines.append(f"    {time.strftime('%H:%M:%S', time.localtime(event.at))}  {event.actor:<10} {what}{reason}")
+    return "\n".join(lines)
+
+
+def explain(detail: TaskDetail) -> str:
+    """Why it is where it is, in words."""
+    turn = detail.view.turn
+    assert turn is not None
+    if turn.uncertain:
+        return f"uncertain: {visible(turn.uncertain_reason or 'the host could not be asked')}"
+    if turn.step == Step.WAITING:
+        failed = [attempt.failure_code for attempt in detail.attempts if attempt.failure_code]
+        return f"waiting for a slot{f' (last try: {failed[-1]})' if failed else ''}"
+    started = f" for {age(time.time() - turn.started_at)}" if turn.started_at and turn.step == Step.RUNNING else ""
+    return f"{turn.step}{started} on {turn.host}"

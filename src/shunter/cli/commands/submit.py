@@ -1,0 +1,99 @@
+"""`shunter submit`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ...service.actions import wait_for
+from ...service.home import Home
+from ...service.submit import SubmitAsk, submit_task
+from ...service.view import exit_status_of
+from ...wire.errors import ShunterError
+from ..durations import DURATION
+from ..output import emit, json_option, say, view_record
+from ..text import visible
+
+
+@click.command("submit")
+@click.argument("prompt", required=False)
+@click.option("-f", "--prompt-file", type=click.Path(path_type=Path), help="Read the prompt from a file; - is stdin.")
+@click.option("-a", "--agent", help="codex, claude, 'exec:<command line>', or a name from the configuration.")
+@click.option("--model", help="The agent's model.")
+@click.option("--effort", help="How hard the model thinks, in the agent's own words.")
+@click.option("--base", metavar="REV", help="Commit to start from; HEAD when left out. Pinned at once.")
+@click.option("--wip", is_flag=True, default=None, help="Start from the working tree, uncommitted changes included.")
+@click.option("--include", multiple=True, metavar="PATTERN", help="With --wip: untracked files to take along.")
+@click.option("--title", help="For tables; the prompt's first line when left out.")
+@click.option("--timeout", type=DURATION, help="End the turn after this time, e.g. 90s, 30m, 2h.")
+@click.option("--max-turns", type=click.IntRange(1), help="Model turns inside the agent, where it knows such a limit.")
+@click.option("--max-budget-usd", type=click.FloatRange(0, min_open=True), help="Money, where the agent knows a limit.")
+@click.option("--max-followups", type=click.IntRange(0), help="How many follow-ups the task may get.")
+@click.option("--close-on", type=click.Choice(["never", "done", "any"]), help="Close the task when it ends so.")
+@click.option("--permission", type=click.Choice(["workspace", "unattended"]), help="The agent's sandbox, or none.")
+@click.option("--env-profile", metavar="NAME", help="Environment variables that the operator put on the host.")
+@click.option("--host", metavar="NAME", help="Only this host.")
+@click.option("--priority", type=click.IntRange(-100, 100), help="Higher goes first.")
+@click.option("--memory-mb", type=click.IntRange(0), help="Memory to reserve on the host.")
+@click.option("--no-wait", is_flag=True, help="Refuse with CAPACITY_BUSY (75) when no slot is free now.")
+@click.option("--wait", is_flag=True, help="Block until the turn is over; the exit status is the agent's.")
+@json_option
+@click.pass_context
+def command(ctx: click.Context, /, **given: Any) -> None:
+    """Hand over a task; prints its id at once.
+
+    The agent gets PROMPT (or a file, or standard input), works in a workspace of its own on a clean copy of the base,
+    and its commits come back as refs/remotes/shunter/<host>/task/<id>. Your own files, index and branches are not
+    touched. The work goes on when the terminal is closed.
+
+    \b
+      shunter submit -a codex "fix the flaky test in tests/test_io.py"
+      shunter submit -a claude -f task.md --wip --timeout 30m --wait
+      echo "3 new lines" | shunter submit -a 'exec:tee -a notes.txt'
+    """
+    home = Home()
+    wait, as_json = given.pop("wait"), given.pop("as_json")
+    prompt = read_prompt(given.pop("prompt"), given.pop("prompt_file"))
+    given["include"] = given["include"] or None
+    ask = SubmitAsk(prompt, title=given.pop("title"), no_wait=given.pop("no_wait"), given=given)
+    submitted = submit_task(home, ask)
+    for warning in submitted.warnings:
+        click.echo(f"shunter: {visible(warning)}", err=True)
+    task_id = submitted.task.id
+    if not wait:
+        if as_json:
+            emit(submitted.task)
+        else:
+            say(task_id)
+        return
+    if not as_json:
+        say(task_id)
+        sys.stdout.flush()
+    view = wait_for(home, [task_id], timeout_s=None)[0]
+    if as_json:
+        emit(view_record(view))
+    else:
+        from .result import render_result
+
+        say(render_result(view))
+    assert view.turn is not None
+    ctx.exit(exit_status_of(view.turn))
+
+
+def read_prompt(prompt: str | None, prompt_file: Path | None) -> bytes:
+    """Bytes as they were given; an argument that was no UTF-8 is passed on as it is and refused later."""
+    if prompt is not None and prompt_file is not None:
+        raise ShunterError("USAGE", "give the prompt as an argument or as --prompt-file, not both")
+    if prompt is not None and prompt != "-":
+        return prompt.encode("utf-8", "surrogateescape")
+    if prompt_file is not None and str(prompt_file) != "-":
+        try:
+            return prompt_file.read_bytes()
+        except OSError as exc:
+            raise ShunterError("IO", f"{prompt_file}: {exc.strerror}") from exc
+    if prompt is None and prompt_file is None and sys.stdin.isatty():
+        raise ShunterError("USAGE", "there is no prompt", hint="shunter submit -a AGENT PROMPT, or -f FILE, or a pipe")
+    return sys.stdin.buffer.read()

@@ -1,0 +1,119 @@
+"""The entry: a lazy group of commands, and the one place where errors become text, JSON and exit statuses."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import Any
+
+import click
+
+from .. import __version__
+from ..wire.errors import ShunterError
+
+# name: (module, what it does). The line is here so that `shunter --help` loads no command.
+COMMANDS = {
+    "submit": ("submit", "Hand over a task; prints its id at once."),
+    "list": ("list", "Show tasks, newest first."),
+    "status": ("status", "Show one task: state, turns, result, history."),
+    "logs": ("logs", "Show what the agent did, live with -f."),
+    "diff": ("diff", "Show the changes of a task."),
+    "result": ("result", "Show how a task ended and what the agent said."),
+    "wait": ("wait", "Block until tasks are over."),
+    "cancel": ("cancel", "End a task's turn, waiting or running."),
+    "fetch": ("fetch", "Bring a result home again."),
+    "close": ("close", "Remove a task's workspace; the branch stays."),
+    "reconcile": ("reconcile", "Ask about everything under way and repair what was left."),
+    "config": ("config", "Show the effective configuration."),
+    "host": ("host", "Prove a host."),
+    "demo": ("demo", "Three tasks side by side in a throw-away project."),
+    "completion": ("completion", "Print the completion script of a shell."),
+}
+
+
+class LazyGroup(click.Group):
+    """Loads a command's module when it is called, so that `list` does not pay for `demo`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f"shunter.cli.commands.{COMMANDS[cmd_name][0]}")
+        command: click.Command = module.command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS:
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0], COMMANDS, n=1)
+            hint = f"did you mean `shunter {near[0]}`?" if near else "`shunter --help` lists the commands"
+            raise ShunterError("USAGE", f"there is no command {args[0]!r}", hint=hint)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, message="shunter %(version)s")
+def root() -> None:
+    """Put coding tasks on machines, get git branches back.
+
+    \b
+      shunter submit --agent codex "fix the flaky test in tests/test_io.py"
+      shunter list
+      shunter logs -f 7k2
+      shunter result 7k2
+
+    A task id may be shortened to any unique beginning. Every command takes --help;
+    --json prints the record that the text was made from. Work goes on when the
+    terminal is closed.
+    """
+
+
+def main() -> None:
+    """Run one command. Exit statuses: docs/errors.md."""
+    wants_json = "--json" in sys.argv
+    try:
+        status = root.main(standalone_mode=False, prog_name="shunter")
+        sys.stdout.flush()
+    except ShunterError as exc:
+        status = report(exc.code, exc.text, exc.hint, exc.exit_status, as_json=wants_json)
+    except click.ClickException as exc:
+        hint = exc.ctx.get_usage() if isinstance(exc, click.UsageError) and exc.ctx else None
+        status = report("USAGE", exc.format_message(), hint, 64, as_json=wants_json)
+    except (click.Abort, KeyboardInterrupt):
+        status = 130  # P12: whatever was submitted goes on
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader went, as `head` does
+        status = 0
+    except OSError as exc:
+        code = "DISK_FULL" if exc.errno in (28, 122) else "IO"
+        status = report(code, f"{exc.filename or 'output'}: {exc.strerror}", None, 74, as_json=wants_json)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def report(code: str, text: str, hint: str | None, exit_status: int, *, as_json: bool) -> int:
+    """On stderr for people; as `{"error": …}` on stdout with --json as well, so that a program finds it there."""
+    from .text import visible
+
+    if as_json:
+        from ..wire.codec import dumps
+
+        error: dict[str, Any] = {"code": code, "text": text, "hint": hint, "exit_status": exit_status}
+        sys.stdout.write(dumps({"error": error}) + "\n")
+    sys.stderr.write(f"shunter: {code}: {visible(text)}\n")
+    if hint:
+        sys.stderr.write("".join(f"  {line}\n" for line in visible(hint, keep="\n").splitlines()))
+    return exit_status
+
+
+if __name__ == "__main__":
+    main()

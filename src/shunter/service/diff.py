@@ -1,0 +1,27 @@
+"""The changes of a task, read from home's copy of its result; no host is asked."""
+
+from __future__ import annotations
+
+from ..git.repository import open_repository
+from ..git.transfer import open_transfer
+from ..host.gitrun import run_git
+from ..wire.errors import ShunterError
+from .home import Home
+
+
+def read_diff(home: Home, prefix: str, *, stat: bool) -> bytes:
+    """git's own bytes, without colour, external diff drivers or text conversion; empty when nothing changed."""
+    task = home.reading.find_task(prefix)
+    turns = [turn for turn in home.reading.load_turns(task.id) if turn.outcome and turn.outcome.publication]
+    if not turns:
+        raise ShunterError("FETCH_FAILED", f"task {task.id} has no result yet", hint=f"shunter wait {task.id}")
+    publication = turns[-1].outcome.publication if turns[-1].outcome else None
+    if publication is None or not publication.commits:
+        return b""
+    if task.fetched_oid != publication.head_oid:
+        raise ShunterError("FETCH_FAILED", "the result is not at home yet", hint=f"shunter fetch {task.id}")
+    repo = open_repository(home.reading.load_project(task).worktree)
+    transfer = open_transfer(str(home.places.transfer_dir), repo)
+    form = ["--stat=100"] if stat else ["--patch", "--binary"]
+    args = ["diff", "--no-color", "--no-ext-diff", "--no-textconv", *form, task.base_oid, publication.head_oid, "--"]
+    return run_git(args, git_dir=transfer.path).out
