@@ -13,7 +13,7 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..agents.table import MODULES
 from ..wire.errors import ShunterError
@@ -28,48 +28,56 @@ FILE_LIMIT_BYTES = 1 << 20
 
 _PERMISSION = forms.choice("workspace", "unattended")
 
-# key: form and built-in value. None: nothing is configured.
-DEFAULTS: dict[str, tuple[Form, Any]] = {
-    "agent": (forms.text, None),
-    "model": (forms.text, None),
-    "effort": (forms.text, None),
-    "base": (forms.text, None),
-    "wip": (forms.flag, False),
-    "include": (forms.texts, ()),
-    "timeout": (forms.duration, None),
-    "permission": (_PERMISSION, "workspace"),
-    "max_turns": (forms.whole(1), None),
-    "max_budget_usd": (forms.money, None),
-    "max_followups": (forms.whole(0), None),
-    "close_on": (forms.choice("never", "done", "any"), "never"),
-    "env_profile": (forms.text, None),
-    "host": (forms.text, None),
-    "memory_mb": (forms.whole(1), None),
-    "priority": (forms.whole(-1000, 1000), 0),
+
+class Key(NamedTuple):
+    """One key: what it may hold, what it is without a file (None: nothing), and a few words for its page."""
+
+    form: Form
+    built_in: Any
+    meaning: str
+
+
+DEFAULTS: dict[str, Key] = {
+    "agent": Key(forms.text, None, "a name from `[agents]`, `claude`, `codex`, or `exec:` and a command line"),
+    "model": Key(forms.text, None, "as the agent calls it"),
+    "effort": Key(forms.text, None, "as the agent calls it"),
+    "base": Key(forms.text, None, "commit or ref that a task starts from; otherwise HEAD"),
+    "wip": Key(forms.flag, False, "start from the working tree, with what is not committed"),
+    "include": Key(forms.texts, (), "patterns of untracked files that go along with `wip`"),
+    "timeout": Key(forms.duration, None, "of a turn; otherwise `limits.timeout`; 0 is no limit"),
+    "permission": Key(_PERMISSION, "workspace", "the agent's own sandbox, or none"),
+    "max_turns": Key(forms.whole(1), None, "steps that the agent may take in a turn"),
+    "max_budget_usd": Key(forms.money, None, "money that the agent may spend in a turn"),
+    "max_followups": Key(forms.whole(0), None, "of a task"),
+    "close_on": Key(forms.choice("never", "done", "any"), "never", "the outcome that closes a task by itself"),
+    "env_profile": Key(forms.text, None, "environment file on the host, mode 0600"),
+    "host": Key(forms.text, None, "pins tasks to this host"),
+    "memory_mb": Key(forms.whole(1), None, "to reserve on the host for a turn"),
+    "priority": Key(forms.whole(-1000, 1000), 0, "higher goes first"),
 }
-LIMITS: dict[str, tuple[Form, Any]] = {
-    "timeout": (forms.duration, 7200.0),  # of a turn whose task gives none; 0 = no limit
-    "output_cap_mb": (forms.whole(1, 1 << 20), 256),
-    "tail_kb": (forms.whole(1, 1 << 20), 64),
-    "term_grace_s": (forms.duration, 10.0),
-    "quiet_s": (forms.duration, 30.0),
-    "background_grace_s": (forms.duration, 2.0),
+LIMITS: dict[str, Key] = {
+    "timeout": Key(forms.duration, 7200.0, "of a turn whose task gives none; 0 is no limit"),
+    "output_cap_mb": Key(forms.whole(1, 1 << 20), 256, "of a turn's output; the rest is dropped"),
+    "tail_kb": Key(forms.whole(1, 1 << 20), 64, "of the output's end that are always kept"),
+    "term_grace_s": Key(forms.duration, 10.0, "between TERM and KILL"),
+    "quiet_s": Key(forms.duration, 30.0, "without movement before a lost turn is given up"),
+    "background_grace_s": Key(forms.duration, 2.0, "for what the agent left running when it ended"),
 }
-HOST: dict[str, Form] = {
-    "name": forms.text,
-    "slots": forms.whole(1, 1000),
-    "memory_mb": forms.whole(64),
-    "data_root": forms.path,
-    "python": forms.text,
-    "enabled": forms.flag,
+HOST: dict[str, Key] = {
+    "name": Key(forms.text, None, "lower-case letters, digits, `.`, `_`, `-`"),
+    "slots": Key(forms.whole(1, 1000), 1, "turns at the same time"),
+    "memory_mb": Key(forms.whole(64), None, "budget for reservations; otherwise they are not counted"),
+    "data_root": Key(forms.path, None, "otherwise `$XDG_DATA_HOME/shunter`"),
+    "python": Key(forms.text, None, "that runs the helper there, 3.9 or newer"),
+    "enabled": Key(forms.flag, True, "takes new turns"),
 }
-AGENT: dict[str, Form] = {
-    "adapter": forms.choice(*sorted(MODULES)),
-    "command": forms.texts,
-    "env": forms.variables,
-    "model": forms.text,
-    "effort": forms.text,
-    "permission": _PERMISSION,
+AGENT: dict[str, Key] = {
+    "adapter": Key(forms.choice(*sorted(MODULES)), None, "may be left out where NAME is one of these"),
+    "command": Key(forms.texts, None, "program and leading arguments; needed for `exec`"),
+    "env": Key(forms.variables, None, "variables for the agent; the values are never shown"),
+    "model": Key(forms.text, None, "before `defaults.model`"),
+    "effort": Key(forms.text, None, "before `defaults.effort`"),
+    "permission": Key(_PERMISSION, None, "before `defaults.permission`"),
 }
 NOT_YET = {
     "ssh": "hosts reached by ssh are not supported by this version",
@@ -179,10 +187,10 @@ class _Reader:
     def __init__(self) -> None:
         self.faults: list[str] = []
         self.settings = {
-            f"defaults.{key}": Setting(f"defaults.{key}", each, BUILT_IN) for key, (_, each) in DEFAULTS.items()
+            f"defaults.{key}": Setting(f"defaults.{key}", each, BUILT_IN) for key, (_, each, _) in DEFAULTS.items()
         }
         self.settings |= {
-            f"limits.{key}": Setting(f"limits.{key}", each, BUILT_IN) for key, (_, each) in LIMITS.items()
+            f"limits.{key}": Setting(f"limits.{key}", each, BUILT_IN) for key, (_, each, _) in LIMITS.items()
         }
         self.hosts: tuple[HostConfig, ...] = (HostConfig("local"),)
         self.agents: dict[str, AgentConfig] = {}
@@ -253,7 +261,7 @@ class _Reader:
     # Tables
 
     def _take_settings(
-        self, file: str, table: str, values: Any, known: Mapping[str, tuple[Form, Any]], *, prefix: str | None = None
+        self, file: str, table: str, values: Any, known: Mapping[str, Key], *, prefix: str | None = None
     ) -> None:
         prefix = f"{table}." if prefix is None else prefix
         if not isinstance(values, dict):
@@ -265,7 +273,7 @@ class _Reader:
                 continue
             name = f"{table}.{key}"
             try:
-                self.settings[name] = Setting(name, known[key][0](value), file)
+                self.settings[name] = Setting(name, known[key].form(value), file)
             except FormError as exc:
                 self._refuse(file, prefix + key, value, f"expected {exc}")
 
@@ -335,7 +343,7 @@ class _Reader:
         self.agents[name] = AgentConfig(**values)
         self.sources |= {f"agents.{name}.{key}": file for key in values}
 
-    def _values(self, file: str, where: str, table: dict[str, Any], known: Mapping[str, Form]) -> dict[str, Any]:
+    def _values(self, file: str, where: str, table: dict[str, Any], known: Mapping[str, Key]) -> dict[str, Any]:
         values = {}
         for key, value in table.items():
             if key in NOT_YET and known is HOST:
@@ -344,7 +352,7 @@ class _Reader:
                 self._unknown(file, f"{where}.{key}", [f"{where}.{each}" for each in known])
             else:
                 try:
-                    values[key] = known[key](value)
+                    values[key] = known[key].form(value)
                 except FormError as exc:
                     shown = "…" if key == "env" else value
                     self._refuse(file, f"{where}.{key}", shown, f"expected {exc}")

@@ -24,7 +24,7 @@ class FormError(ValueError):
 
 def text(value: Any) -> str:
     if not isinstance(value, str) or not value.strip() or "\0" in value:
-        raise FormError('a text, such as "main"')
+        raise FormError("a text that is not empty")
     return value
 
 

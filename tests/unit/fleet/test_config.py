@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shunter.fleet.config import DEFAULTS, LIMITS, HostConfig, load_config
+from shunter.fleet.config import DEFAULTS, HOST, LIMITS, HostConfig, load_config
 from shunter.fleet.places import find_places
 from shunter.wire.errors import ShunterError
 
@@ -263,3 +263,10 @@ class TestFaults:
         home("")
         (tmp_path / "home/.config/shunter/config.toml").chmod(0)
         assert "cannot be read" in faults(home)[0]
+
+
+def test_what_the_page_calls_built_in_is_what_a_host_without_keys_has():
+    built_in = HostConfig("local")
+    assert {key: each.built_in for key, each in HOST.items() if key != "name"} == {
+        key: getattr(built_in, key) for key in HOST if key != "name"
+    }

@@ -1,0 +1,18 @@
+# What a contributor types. Each target is one script under tools/, so that it can be read and run without make.
+
+.PHONY: setup demo test check bench
+
+setup: ## .venv with everything that development needs; needs Python 3.11 or newer and git, no root
+	@tools/setup
+
+demo: setup ## a task from submit to fetched branch, in a repository of its own
+	@.venv/bin/shunter demo
+
+test: ## the whole suite, on the default Python, the oldest a host may have, and the newest here
+	@tools/test
+
+check: setup ## format, lint, types, floors, oldest Python, generated files
+	@tools/check
+
+bench: setup ## figures for docs/benchmarks.md
+	@bench/run
