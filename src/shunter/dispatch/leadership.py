@@ -14,7 +14,7 @@ from ..wire.ids import new_nonce
 def this_process(places: Places) -> Owner:
     """A new identity at each start; a host name or a reused pid can never be mistaken for an older dispatcher."""
     return Owner(
-        id=new_nonce(),
+        id="dispatcher-" + new_nonce()[:12],
         host_id=load_host_id(str(places.state_dir)),
         boot_id=read_boot_id(),
         pid=os.getpid(),

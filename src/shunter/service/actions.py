@@ -17,6 +17,7 @@ from .home import Home
 from .view import TaskView, view_task
 
 POLL_S = 0.05
+WAKE_EVERY_S = 2.0
 
 
 def cancel_task(home: Home, prefix: str, *, actor: str) -> TaskView:
@@ -65,9 +66,13 @@ def wait_for(
     any_one: bool = False,
     on_change: Callable[[TaskView], None] = lambda view: None,
 ) -> list[TaskView]:
-    """Block until all (or any one) are over. Raises WAIT_TIMEOUT; the tasks go on then. Never changes anything."""
+    """Block until all (or any one) are over. Raises WAIT_TIMEOUT; the tasks go on then.
+
+    Keeps a dispatcher at work: one that died is replaced, or nobody would ever end the waiting.
+    """
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     seen: dict[str, str] = {}
+    wake_at = time.monotonic()
     while True:
         views = [load_view(home, task_id) for task_id in task_ids]
         for view in views:
@@ -79,6 +84,9 @@ def wait_for(
             return views
         if deadline is not None and time.monotonic() >= deadline:
             raise ShunterError("WAIT_TIMEOUT", f"{len(views) - len(over)} of {len(views)} are not over; they go on")
+        if time.monotonic() >= wake_at:
+            home.wake()
+            wake_at = time.monotonic() + WAKE_EVERY_S
         time.sleep(POLL_S)
 
 

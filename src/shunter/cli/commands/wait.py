@@ -25,7 +25,7 @@ def command(ctx: click.Context, tasks: tuple[str, ...], timeout: float | None, a
     task, and for several 0 or, when any ended badly, 1. Ctrl-C ends the waiting, never a task.
     """
     home = Home()
-    ids = [home.reading.find_task(prefix).id for prefix in tasks]
+    ids = [home.store.find_task(prefix).id for prefix in tasks]
 
     def tell(view: TaskView) -> None:
         if as_json:
