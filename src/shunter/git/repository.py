@@ -77,7 +77,7 @@ def open_repository(cwd: str) -> Repository:
     settings = _settings(git_dir, here)
     origin = settings.get("remote.origin.url")
     normal = normalise_origin(origin, relative_to=root) if origin else common_dir
-    name = name_of(normal if origin else root)
+    name = name_of(normal if origin else _directory_name(common_dir))
     return Repository(
         root=root,
         git_dir=git_dir,
@@ -124,6 +124,12 @@ def _root_of_linked_worktree(git_dir: str, here: str) -> str:
             hint="Run this in a working tree: git worktree add ../work",
         ) from None
     return str(Path(git_dir, linked).parent)
+
+
+def _directory_name(common_dir: str) -> str:
+    """What the repository is called on disk; the same from each of its worktrees."""
+    path = Path(common_dir)
+    return path.parent.name if path.name == ".git" else path.name.removesuffix(".git")
 
 
 def _settings(git_dir: str, here: str) -> dict[str, str]:

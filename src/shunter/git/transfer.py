@@ -9,7 +9,6 @@ Refs: `refs/shunter/bases/<task>`, `refs/shunter/results/<task>`, `refs/shunter/
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 import tempfile
 from dataclasses import dataclass
@@ -37,11 +36,15 @@ _MAX_LENDERS = 64
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """A transfer repository that is ready; `lenders` are the object directories that it borrows from."""
+    """A transfer repository that is ready; `lenders` are the object directories that it borrows from.
+
+    `is_partial`: the user's repository was cloned with a filter, so what it borrows may have holes.
+    """
 
     path: str
     repo_id: str
     lenders: tuple[str, ...]
+    is_partial: bool
 
     @property
     def objects_dir(self) -> str:
@@ -78,7 +81,7 @@ def open_transfer(root: str, repo: Repository) -> Transfer:
     copy_shallow(repo.common_dir, str(path))
     if not repo.is_shallow:
         (path / "shallow").unlink(missing_ok=True)
-    return Transfer(str(path), repo.repo_id, lenders)
+    return Transfer(str(path), repo.repo_id, lenders, repo.is_partial)
 
 
 def _create(path: Path, object_format: str) -> None:
@@ -160,6 +163,12 @@ def push_base(
         *(f"--receive-pack={receive_pack_command}", "--", url, f"+{checked_oid(oid)}:{ref}"),
     ]
     done = _transport(transfer.path, args, url, ssh_command)
+    if done.status != 0 and transfer.is_partial and not _is_complete(transfer, oid, None):
+        raise ShunterError(
+            "REPOSITORY_UNSUPPORTED",
+            f"the repository is a partial clone and lacks objects of {oid}, so the commit cannot be sent",
+            hint="git fetch --refetch --no-filter",
+        )
     report = next((line for line in done.out.split(b"\n") if line[1:2] == b"\t" and ref.encode() in line), b"")
     if done.status == 0 and report[:1] in (b" ", b"+", b"*", b"="):
         return
@@ -200,7 +209,8 @@ def fetch_result(
     if is_disk_full(done.err):
         raise_failed("fetch", done)
     # The user's repository may have dropped what we borrowed. Then nothing may be assumed to be here already.
-    run_git(["update-ref", "-d", base_ref(task_id)], git_dir=transfer.path, allowed=())
+    for broken in (base_ref(task_id), ref):
+        run_git(["update-ref", "-d", broken], git_dir=transfer.path, allowed=())
     done = _transport(transfer.path, [*args, *refspecs], url, ssh_command, config=("fetch.negotiationAlgorithm=noop",))
     if _is_complete(transfer, head_oid, None):
         return
@@ -281,7 +291,7 @@ def _import(repo: Repository, transfer: Transfer, refspec: str) -> GitResult:
             "fetch.writeCommitGraph=false",
             "core.filesRefLockTimeout=5000",  # the user's own git may hold a lock for a moment
             "core.packedRefsTimeout=5000",
-            f"protocol.file.allow={shlex.quote('always')}",
+            "protocol.file.allow=always",
         ),
         allowed=(),
     )

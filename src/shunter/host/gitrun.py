@@ -71,6 +71,7 @@ def git_environment(
         GIT_EDITOR="true",
         GIT_PAGER="cat",
         GIT_NO_REPLACE_OBJECTS="1",  # what is transferred is what the ids say, not what grafts show
+        GIT_NO_LAZY_FETCH="1",  # a partial clone must not go to the network, nor write, because we look at it
         GIT_LFS_SKIP_SMUDGE="1",
         GIT_OPTIONAL_LOCKS="1" if (own if optional_locks is None else optional_locks) else "0",
     )

@@ -180,7 +180,7 @@ def _exec(args: List[str], config: List[str], task_id: str) -> NoReturn:
     environment = git_environment()
     environment["SHUNTER_TASK"] = checked_id(task_id)
     argv = git_argv(args, config=config)
-    os.execvpe("git", argv, environment)  # noqa: S606
+    os.execvpe("git", argv, environment)
 
 
 def sweep_leftovers(mirror: str, *, older_than_s: float = STALE_AFTER_S) -> None:

@@ -19,7 +19,7 @@ from ..wire.ids import checked_id, checked_oid
 from .flock import hold_lock
 from .gitrun import run_git, write_atomically
 from .mirror import kept_prefix, result_ref
-from .snapshot import PrivateIndex, Source, private_index, write_tree
+from .snapshot import PrivateIndex, Source, private_index, really_changed, write_tree
 from .view import View, is_real_directory, open_view
 from .workspace import Identity
 
@@ -180,6 +180,7 @@ class _Job:
     def _leftover_tree(self, index: PrivateIndex, notices: List[str]) -> Optional[str]:
         """Tree of the files as they are; None when they are as committed, or all gone."""
         status = index.status()
+        status = replace(status, changed=really_changed(status, self.workspace))
         notices += [f"left out, a repository of its own: {os.fsdecode(path)!r}" for path in status.nested]
         if status.is_clean and not status.untracked:
             return None
@@ -235,7 +236,6 @@ class _Job:
         os.makedirs(os.path.dirname(os.path.join(git_dir, head_file)), exist_ok=True)
         temporary = os.path.join(git_dir, "shunter-new-ref")
         write_atomically(os.path.join(git_dir, head_file), head.encode() + b"\n", temporary=temporary)
-        index.git(["update-index", "-q", "--refresh"], allowed=())
         os.replace(index.path, os.path.join(git_dir, "index"))
 
     def keep_other_work(self, view: View, head: str) -> Tuple[KeptWork, ...]:

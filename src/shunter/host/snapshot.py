@@ -12,6 +12,7 @@ repository without a commit and, in a sparse checkout, at files outside the cone
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
 import stat
@@ -46,14 +47,16 @@ class Source:
 class Status:
     """What `git status` saw, as bytes relative to the working tree's root.
 
-    `staged` differ between HEAD and index, `changed` and `deleted` between index and files, `unmerged` are among
-    `changed`. `nested` are directories that hold a repository of their own.
+    `staged` differ between HEAD and index, `changed` and `deleted` between index and files, `unmerged` are among both.
+    `changed_from` are the ids that the index has for the `changed`, b"" for an unmerged one or another mode. `nested`
+    are directories that hold a repository of their own.
     """
 
     head: Optional[str]
     staged: Tuple[bytes, ...]
     changed: Tuple[bytes, ...]
     deleted: Tuple[bytes, ...]
+    changed_from: Tuple[bytes, ...]
     unmerged: Tuple[bytes, ...]
     untracked: Tuple[bytes, ...]
     nested: Tuple[bytes, ...]
@@ -185,21 +188,30 @@ def parse_status(out: bytes) -> Status:
     staged: List[bytes] = []
     changed: List[bytes] = []
     deleted: List[bytes] = []
+    changed_from: List[bytes] = []
     unmerged: List[bytes] = []
     untracked: List[bytes] = []
     nested: List[bytes] = []
     for line in out.split(b"\0"):
         kind = line[:2]
         if kind == b"1 ":
-            _, xy, _, _, _, mode, _, _, path = line.split(b" ", 8)
+            _, xy, _, _, index_mode, mode, _, recorded, path = line.split(b" ", 8)
             if xy[:1] != b".":
                 staged.append(path)
             if xy[1:] != b".":
-                (deleted if mode == _NULL_MODE else changed).append(path)
+                if mode == _NULL_MODE:
+                    deleted.append(path)
+                else:
+                    changed.append(path)
+                    changed_from.append(recorded if mode == index_mode else b"")
         elif kind == b"u ":
             _, _, _, _, _, _, mode, _, _, _, path = line.split(b" ", 10)
             unmerged.append(path)
-            (deleted if mode == _NULL_MODE else changed).append(path)
+            if mode == _NULL_MODE:
+                deleted.append(path)
+            else:
+                changed.append(path)
+                changed_from.append(b"")
         elif kind == b"? ":
             (nested if line.endswith(b"/") else untracked).append(line[2:].rstrip(b"/"))
         elif line.startswith(b"# branch.oid "):
@@ -207,7 +219,7 @@ def parse_status(out: bytes) -> Status:
             head = None if oid == "(initial)" else oid
         elif line and not line.startswith(b"# "):
             raise ShunterError("GIT_FAILED", f"git status gave a line of unknown form: {line[:80]!r}")
-    found = (staged, changed, deleted, unmerged, untracked, nested)
+    found = (staged, changed, deleted, changed_from, unmerged, untracked, nested)
     return Status(head, *(tuple(each) for each in found))
 
 
@@ -228,3 +240,30 @@ def write_tree(index: PrivateIndex, *, choose: Callable[[bytes], bool], status: 
     index.remove(found.deleted, oid_digits=len(found.head or "0" * 40))
     unreadable = index.add([*found.changed, *captured])
     return Snapshot(index.write_tree(), found, captured, unreadable)
+
+
+def really_changed(status: Status, work_tree: str) -> Tuple[bytes, ...]:
+    """The `changed` paths less those whose bytes are exactly what the index has.
+
+    Where stored line endings contradict the attributes, git calls an untouched file modified; nobody changed it.
+    """
+    root = os.fsencode(work_tree)
+    pairs = zip(status.changed, status.changed_from)
+    return tuple(path for path, oid in pairs if not _has_content(os.path.join(root, path), oid))
+
+
+def _has_content(path: bytes, oid: bytes) -> bool:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    with os.fdopen(descriptor, "rb") as file:
+        about = os.fstat(descriptor)
+        if not stat.S_ISREG(about.st_mode):
+            return False
+        digest = hashlib.new(
+            "sha256" if len(oid) == 64 else "sha1", b"blob %d\0" % about.st_size, usedforsecurity=False
+        )
+        for block in iter(lambda: file.read(1 << 20), b""):
+            digest.update(block)
+    return digest.hexdigest().encode() == oid

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
-import time
 from dataclasses import dataclass
 from typing import List, Optional, Tuple
 
@@ -203,15 +202,19 @@ def _checkout(building: str, base_oid: str) -> None:
     )
     if done.status != 0:
         raise _checkout_error(done, building)
-    # git wrote these files itself a moment ago, so their stat data proves them. With a newer time on the index it does
-    # not read them again, which would report files whose stored line endings contradict their attributes.
-    now_ns = time.time_ns()
-    os.utime(os.path.join(git_dir, "index"), ns=(now_ns, now_ns))
+    # git wrote these files itself a moment ago, so their stat data proves them. Under a later time of the index it does
+    # not read all of them again, nor report files whose stored line endings contradict their attributes. The true time
+    # is put back: git compares whole seconds, and the agent's first edit may fall into this one.
+    index = os.path.join(git_dir, "index")
+    true_time_ns = os.stat(index).st_mtime_ns
+    later_ns = true_time_ns + 2_000_000_000
+    os.utime(index, ns=(later_ns, later_ns))
     status = parse_status(
         run_git(
             status_args("all"), git_dir=git_dir, work_tree=building, optional_locks=False, code="CHECKOUT_FAILED"
         ).out
     )
+    os.utime(index, ns=(true_time_ns, true_time_ns))
     fault = _fault(status, base_oid)
     if fault:
         raise ShunterError("CHECKOUT_FAILED", f"the base {base_oid} was not checked out completely: {fault}")
