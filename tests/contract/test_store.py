@@ -21,6 +21,8 @@ from shunter.store.sqlite import open_store
 from shunter.wire.errors import ShunterError
 from shunter.wire.messages import End, Publication, QuestionSeen
 
+# A worker of xdist has threads of its own; the children here touch none of what they hold.
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 DRIVERS = {"sqlite": lambda folder, **options: open_store(str(folder / "store.db"), **options)}
 PROJECT = Project("project", "repo", "tree", "/home/me/tree\udcff", "/home/me/tree/.git", name="tree")
 ME = Owner("me", "home", "boot", 100, 5)

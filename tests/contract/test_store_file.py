@@ -18,6 +18,8 @@ from shunter.store.queries import load_migrations, load_queries
 from shunter.store.sqlite import open_store
 from shunter.wire.errors import ShunterError
 
+# A worker of xdist has threads of its own; the children here touch none of what they hold.
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 RELEASED = sorted((Path(__file__).parent / "data").glob("store-schema-*.db"))
 
 
