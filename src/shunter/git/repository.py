@@ -1,4 +1,4 @@
-"""The user's repository, looked at once: two git commands, nothing written.
+"""The user's repository, looked at once: two git commands as a rule, nothing written.
 
 Everything later works on the ids and paths found here. The working tree is named explicitly from then on, because a
 linked worktree of a repository whose shared configuration says `core.bare` cannot find itself.
@@ -62,18 +62,9 @@ def open_repository(cwd: str) -> Repository:
     here = os.path.realpath(cwd)
     if not Path(here).is_dir():
         raise ShunterError("NOT_A_REPOSITORY", f"{cwd} is no directory")
-    git_dir, common_dir, object_format, shallow, root = _locate(here)
-    head = run_git(
-        ["rev-parse", "HEAD^{commit}", "HEAD^{tree}", "--symbolic-full-name", "HEAD"],
-        git_dir=git_dir,
-        cwd=here,
-        user_config=True,
-        own=False,
-        allowed=(),
-    )
-    if head.status != 0:
-        raise _unborn(root, head)
-    head_oid, head_tree, symbolic = head.text.split("\n")
+    where = _locate(here)
+    git_dir, common_dir, root = where.git_dir, where.common_dir, where.root
+    head_oid, head_tree, symbolic = where.head or _head(git_dir, here, root)
     settings = _settings(git_dir, here)
     origin = settings.get("remote.origin.url")
     normal = normalise_origin(origin, relative_to=root) if origin else common_dir
@@ -82,11 +73,11 @@ def open_repository(cwd: str) -> Repository:
         root=root,
         git_dir=git_dir,
         common_dir=common_dir,
-        object_format=object_format,
+        object_format=where.object_format,
         head_oid=head_oid,
         head_tree=head_tree,
         branch=symbolic.removeprefix("refs/heads/") if symbolic.startswith("refs/heads/") else None,
-        is_shallow=shallow,
+        is_shallow=where.is_shallow,
         is_partial="extensions.partialclone" in settings or any(key.endswith(".promisor") for key in settings),
         is_sparse=settings.get("core.sparsecheckout", "false").lower() in ("true", "1", "yes", "on"),
         origin=origin,
@@ -99,18 +90,47 @@ def open_repository(cwd: str) -> Repository:
     )
 
 
-def _locate(here: str) -> tuple[str, str, str, bool, str]:
-    """Git directory, common directory, object format, whether shallow, and root of the working tree."""
-    wanted = ["--git-dir", "--git-common-dir", "--show-object-format", "--is-shallow-repository", "--show-toplevel"]
-    found = run_git(["rev-parse", *wanted], cwd=here, user_config=True, own=False, allowed=())
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where the repository is; `head` (commit, tree, symbolic name) only when it came with the same answer."""
+
+    git_dir: str
+    common_dir: str
+    object_format: str
+    is_shallow: bool
+    root: str
+    head: tuple[str, str, str] | None
+
+
+_WHERE = ("--git-dir", "--git-common-dir", "--show-object-format", "--is-shallow-repository", "--show-toplevel")
+_HEAD = ("HEAD^{commit}", "HEAD^{tree}", "--symbolic-full-name", "HEAD")
+
+
+def _locate(here: str) -> _Place:
+    """Ask for everything at once. git prints an answer a line and stops at the first question it cannot answer."""
+    found = run_git(["rev-parse", *_WHERE, *_HEAD], cwd=here, user_config=True, own=False, allowed=())
     lines = os.fsdecode(found.out).split("\n")[:-1]
     if found.status != 0 and len(lines) < 4:
         _raise_not_found(here, found)
-    if len(lines) > 5:  # a newline in a path: ask for one thing at a time
-        lines = [run_git(["rev-parse", each], cwd=here, user_config=True, own=False).text for each in wanted]
+    head = (lines[5], lines[6], lines[7]) if found.status == 0 and len(lines) == 8 else None
+    if not _is_plain(lines):  # a newline in a path: ask for one thing at a time
+        lines = [run_git(["rev-parse", each], cwd=here, user_config=True, own=False).text for each in _WHERE]
     git_dir, common_dir = (os.path.realpath(os.path.join(here, each)) for each in lines[:2])  # noqa: PTH118
-    root = lines[4] if len(lines) == 5 else _root_of_linked_worktree(git_dir, here)
-    return git_dir, common_dir, lines[2], lines[3] == "true", os.path.realpath(root)
+    root = lines[4] if len(lines) > 4 else _root_of_linked_worktree(git_dir, here)
+    return _Place(git_dir, common_dir, lines[2], lines[3] == "true", os.path.realpath(root), head)
+
+
+def _is_plain(lines: list[str]) -> bool:
+    """Whether the answers stand where they should, with no line break inside a path."""
+    return lines[2] in ("sha1", "sha256") and lines[3] in ("true", "false") and len(lines) in (4, 5, 8)
+
+
+def _head(git_dir: str, here: str, root: str) -> tuple[str, str, str]:
+    head = run_git(["rev-parse", *_HEAD], git_dir=git_dir, cwd=here, user_config=True, own=False, allowed=())
+    if head.status != 0:
+        raise _unborn(root, head)
+    oid, tree, symbolic = head.text.split("\n")
+    return oid, tree, symbolic
 
 
 def _root_of_linked_worktree(git_dir: str, here: str) -> str:

@@ -9,11 +9,13 @@ system monitor and signing stay off even then.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import re
 import signal
 import subprocess
-from typing import Dict, Iterable, List, Mapping, NamedTuple, NoReturn, Optional, Sequence, Tuple, Union
+from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, NoReturn, Optional, Sequence, Tuple, Union
 
 from ..wire.errors import ShunterError
 
@@ -197,6 +199,16 @@ def raise_failed(name: str, result: GitResult, *, code: str = "GIT_FAILED") -> N
         raise ShunterError("DISK_FULL", f"git {name} found the disk full: {line}")
     how = f"was ended by signal {-result.status}" if result.status < 0 else f"failed with status {result.status}"
     raise ShunterError(code, f"git {name} {how}: {line}")
+
+
+@contextlib.contextmanager
+def os_errors(code: str, doing: str) -> Iterator[None]:
+    """Turn an OSError of our own file work into `code`, or DISK_FULL; `doing` begins the sentence."""
+    try:
+        yield
+    except OSError as exc:
+        full = exc.errno in (errno.ENOSPC, errno.EDQUOT)
+        raise ShunterError("DISK_FULL" if full else code, f"{doing}: {exc}") from exc
 
 
 def alternates_line(objects_dir: str) -> str:

@@ -19,7 +19,7 @@ from typing import List, NoReturn, Tuple
 from ..wire.errors import ShunterError
 from ..wire.ids import checked_id, checked_oid
 from .flock import hold_lock
-from .gitrun import git_argv, git_environment, run_git, write_atomically
+from .gitrun import git_argv, git_environment, os_errors, run_git, write_atomically
 
 STALE_AFTER_S = 86_400.0
 
@@ -87,6 +87,11 @@ def ensure_mirror(path: str, object_format: str = "sha1") -> bool:
         raise ShunterError("REPOSITORY_UNSUPPORTED", f"object format {object_format!r} is not known")
     if _matches(path, object_format):
         return False
+    with os_errors("IO", f"the mirror {path} could not be made"):
+        return _ensure(path, object_format)
+
+
+def _ensure(path: str, object_format: str) -> bool:
     parent, name = os.path.split(path)
     os.makedirs(parent, exist_ok=True)
     with hold_lock(os.path.join(parent, f".{name}.lock")):

@@ -17,7 +17,7 @@ from typing import Dict, Iterator, List, Optional, Set, Tuple
 from ..wire.errors import ShunterError
 from ..wire.ids import checked_id, checked_oid
 from .flock import hold_lock
-from .gitrun import run_git, write_atomically
+from .gitrun import os_errors, run_git, write_atomically
 from .mirror import kept_prefix, result_ref
 from .snapshot import PrivateIndex, Source, private_index, really_changed, write_tree
 from .view import View, is_real_directory, open_view
@@ -96,7 +96,9 @@ def publish_workspace(
     job = _Job(
         workspace, mirror, task_id=checked_id(task_id), base_oid=base_oid, leftovers=Leftovers(message, identity)
     )
-    with hold_lock(os.path.join(parent, f".{name}.lock")), open_view(workspace, mirror, object_format) as view:
+    failing = os_errors("PUBLISH_FAILED", f"the workspace {workspace} could not be published")
+    lock = hold_lock(os.path.join(parent, f".{name}.lock"))
+    with failing, lock, open_view(workspace, mirror, object_format) as view:
         head, leftover = job.bring_in(view)
         kept = job.keep_other_work(view, head)
     return job.describe(head, turn_base_oid, leftover_committed=leftover, kept=kept)
@@ -146,11 +148,15 @@ class _Job:
             if oid is not None and oid not in seen:
                 seen.add(oid)
                 yield oid, False
-        published = run_git(
-            ["rev-parse", "--verify", "--quiet", result_ref(self.task_id)], git_dir=self.mirror, allowed=()
-        )
-        if published.status == 0 and published.text not in seen:
-            yield published.text, False
+        published = self._published()
+        if published is not None and published not in seen:
+            yield published, False
+
+    def _published(self) -> Optional[str]:
+        """Where the task's branch stands in the mirror. Refs move last there, so what it names is complete."""
+        args = ["rev-parse", "--verify", "--quiet", result_ref(self.task_id)]
+        found = run_git(args, git_dir=self.mirror, allowed=())
+        return found.text if found.status == 0 else None
 
     def _publish_on(self, view: View, parent: str, *, warm: bool) -> Tuple[str, bool]:
         cold = Source(view.git_dir, self.workspace, os.path.join(view.git_dir, "no-index"))
@@ -171,7 +177,8 @@ class _Job:
             tree = self._leftover_tree(index, notices)
             committed = tree is not None and tree != view.tree_of(parent)
             head = self._commit(view, tree, parent) if tree is not None and committed else parent
-            self._fetch(view, head)
+            if committed or self._published() != head:
+                self._fetch(view, head)
             self.notices += notices
             if committed:
                 self._update_workspace(view, head, index)

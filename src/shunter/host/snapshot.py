@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from ..wire.errors import ShunterError
-from .gitrun import GitResult, alternates_line, run_git
+from .gitrun import GitResult, alternates_line, os_errors, run_git
 
 _NULL_MODE = b"000000"
 
@@ -149,10 +149,13 @@ def private_index(
     source: Source, *, scratch_parent: Optional[str] = None, seed: str = "HEAD"
 ) -> Iterator[PrivateIndex]:
     """Copy the index into a temporary directory, or fill one from commit `seed` when the repository has none."""
-    directory = tempfile.mkdtemp(prefix="shunter-index-", dir=scratch_parent)
+    with os_errors("IO", "no private index could be made"):
+        directory = tempfile.mkdtemp(prefix="shunter-index-", dir=scratch_parent)
     try:
         index = PrivateIndex(source, os.path.join(directory, "index"))
-        if not copy_index(source.index, index.path):
+        with os_errors("IO", f"the index {source.index} could not be copied"):
+            copied = copy_index(source.index, index.path)
+        if not copied:
             index.git(["read-tree", seed])
         yield index
     finally:
@@ -163,11 +166,13 @@ def copy_index(source: str, target: str) -> bool:
     """Copy an index with its modification time; False when there is none. A lock beside it does not matter: an index
     is only ever replaced by rename, so what is opened is whole."""
     try:
-        descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW)
+        descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     with os.fdopen(descriptor, "rb") as file:
         before = os.fstat(file.fileno())
+        if not stat.S_ISREG(before.st_mode):
+            raise ShunterError("IO", f"{source} is no regular file")
         with open(target, "wb") as copy:
             shutil.copyfileobj(file, copy, 1 << 20)
     os.utime(target, ns=(before.st_mtime_ns, before.st_mtime_ns))

@@ -19,7 +19,7 @@ from ..wire import codec
 from ..wire.errors import ShunterError
 from ..wire.ids import checked_id, checked_oid
 from .flock import hold_lock
-from .gitrun import GitResult, alternates_line, failure_line, is_disk_full, run_git, write_atomically
+from .gitrun import GitResult, alternates_line, failure_line, is_disk_full, os_errors, run_git, write_atomically
 from .remove import Unremoved, remove_workspace
 from .snapshot import Status, parse_status, status_args
 
@@ -80,11 +80,17 @@ def ensure_workspace(
     """
     object_format = "sha256" if len(checked_oid(base_oid)) == 64 else "sha1"
     record = WorkspaceRecord(checked_id(task_id), base_oid, os.path.realpath(mirror), object_format)
+    with os_errors("IO", f"the workspace {path} could not be made"):
+        created = _ensure(path, record, identity, inherit_credentials=inherit_credentials)
+    return Workspace(path, created, _notices(path))
+
+
+def _ensure(path: str, record: WorkspaceRecord, identity: Identity, *, inherit_credentials: bool) -> bool:
     parent, name = os.path.split(os.path.abspath(path))
     os.makedirs(parent, mode=0o700, exist_ok=True)
     with hold_lock(os.path.join(parent, f".{name}.lock")):
         if _check_standing(path, record):
-            return Workspace(path, False, _notices(path))
+            return False
         for entry in os.listdir(parent):
             if entry.startswith(f".{name}.building-"):
                 remove_workspace(os.path.join(parent, entry))
@@ -95,7 +101,7 @@ def ensure_workspace(
         except BaseException:
             remove_workspace(building)
             raise
-    return Workspace(path, True, _notices(path))
+    return True
 
 
 def read_record(path: str) -> Optional[WorkspaceRecord]:
@@ -146,8 +152,7 @@ def _build(building: str, record: WorkspaceRecord, identity: Identity, *, inheri
     lender = alternates_line(os.path.join(record.mirror, "objects"))
     write_atomically(os.path.join(git_dir, "objects", "info", "alternates"), os.fsencode(lender) + b"\n")
     copy_shallow(record.mirror, git_dir)
-    _require_base(record)
-    _checkout(building, record.base_oid)
+    _checkout(building, record)
     write_atomically(os.path.join(git_dir, RECORD), codec.dumps(record).encode() + b"\n")
 
 
@@ -190,9 +195,9 @@ def copy_shallow(source_git_dir: str, target_git_dir: str) -> None:
         write_atomically(os.path.join(target_git_dir, "shallow"), limits)
 
 
-def _checkout(building: str, base_oid: str) -> None:
+def _checkout(building: str, record: WorkspaceRecord) -> None:
     """Check the base out and prove it: exit status, HEAD, and no file that differs."""
-    git_dir = os.path.join(building, ".git")
+    git_dir, base_oid = os.path.join(building, ".git"), record.base_oid
     done = run_git(
         ["reset", "--quiet", "--hard", base_oid, "--"],
         git_dir=git_dir,
@@ -201,6 +206,7 @@ def _checkout(building: str, base_oid: str) -> None:
         allowed=(),
     )
     if done.status != 0:
+        _require_base(record)
         raise _checkout_error(done, building)
     # git wrote these files itself a moment ago, so their stat data proves them. Under a later time of the index it does
     # not read all of them again, nor report files whose stored line endings contradict their attributes. The true time

@@ -168,7 +168,10 @@ def test_a_rewritten_history_is_said_to_be_one(world: World, base: str) -> None:
     assert published.commits_ahead == 1
 
 
-@pytest.mark.parametrize("damage", ["unborn", "orphan", "garbage", "missing object", "no git", "index", "head gone"])
+@pytest.mark.parametrize(
+    "damage",
+    ["unborn", "orphan", "garbage", "missing object", "no git", "index", "index link", "index pipe", "head gone"],
+)
 def test_a_damaged_repository_still_delivers_its_files(world: World, base: str, damage: str) -> None:
     workspace = world.workspace()
     write(workspace / "committed.txt")
@@ -187,13 +190,19 @@ def test_a_damaged_repository_still_delivers_its_files(world: World, base: str, 
         shutil.rmtree(workspace / ".git")
     elif damage == "index":
         write(workspace / ".git" / "index", b"DIRC garbage")
+    elif damage.startswith("index "):
+        os.unlink(workspace / ".git" / "index")
+        if damage == "index link":
+            os.symlink("/etc/passwd", workspace / ".git" / "index")
+        else:
+            os.mkfifo(workspace / ".git" / "index")
     else:
         os.unlink(workspace / ".git" / "HEAD")
     published = world.publish(base)
     assert {"committed.txt", "left.txt", "README.md"} <= files_of(world, published.head_oid)
     assert is_complete(world, published.head_oid)
     assert not published.rewritten
-    assert bool(published.notices) == (damage != "index")
+    assert bool(published.notices) == (not damage.startswith("index"))
 
 
 def test_an_emptied_working_tree_is_not_committed(world: World, base: str) -> None:
