@@ -30,7 +30,7 @@ def test_at_most_one_launch_whatever_step_the_dispatcher_dies_at(tmp_path):
         if name is None:
             break  # the whole run has fewer boundaries than this
         died_at.append(name)
-    assert {"before claimed", "recording leased", "recording accepted", "after running", "before fetched"} <= set(
+    assert {"before claimed", "recording leased", "recording accepted", "recording ended", "before fetched"} <= set(
         died_at
     )
 

@@ -56,6 +56,15 @@ class LazyGroup(click.Group):
             raise ShunterError("USAGE", f"there is no command {args[0]!r}", hint=hint)
         return super().resolve_command(ctx, args)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            status = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:  # the reader went, as `head` does; click itself would make that a failure
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            return 0
+        return status
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
@@ -83,7 +92,6 @@ def main() -> None:
     wants_json = "--json" in sys.argv
     try:
         status = root.main(standalone_mode=False, prog_name="shunter")
-        sys.stdout.flush()
     except ShunterError as exc:
         status = report(exc.code, exc.text, exc.hint, exc.exit_status, as_json=wants_json)
     except click.ClickException as exc:
@@ -91,9 +99,6 @@ def main() -> None:
         status = report("USAGE", exc.format_message(), hint, 64, as_json=wants_json)
     except (click.Abort, KeyboardInterrupt):
         status = 130  # P12: whatever was submitted goes on
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader went, as `head` does
-        status = 0
     except OSError as exc:
         code = "DISK_FULL" if exc.errno in (28, 122) else "IO"
         status = report(code, f"{exc.filename or 'output'}: {exc.strerror}", None, 74, as_json=wants_json)

@@ -45,6 +45,7 @@ from ..wire.messages import (
     MirrorAsk,
     MirrorReady,
 )
+from .log import log
 
 # The host may hold the attempt; only its word or a tombstone ends the doubt.
 UNKNOWN_OUTCOME = ("HOST_UNREACHABLE", "DEADLINE")
@@ -112,6 +113,7 @@ class Driver:
                 if not step(turn):
                     return None
             except ShunterError as exc:
+                log(f"turn {turn.id} at {turn.step}: {exc.code}: {exc.text}")
                 pause_s = self._after_failure(turn, exc)
                 if pause_s is not None:
                     return pause_s

@@ -11,7 +11,6 @@ import contextlib
 import os
 import queue
 import select
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -24,12 +23,12 @@ from ..fleet.config import Config
 from ..fleet.places import Places
 from ..fleet.transport import LocalTransport
 from ..model.records import Owner, Turn
-from ..model.states import Step
 from ..policy.claim import plan_claims
 from ..policy.placement import HostView
 from ..store.contract import Store
 from ..wire.ids import new_attempt_id
 from .driver import Driver, HostEntry
+from .log import log
 from .wake import open_wake_fifo
 
 LEASE_TTL_S = 15.0
@@ -105,12 +104,6 @@ class Jobs:
             return not self.busy
 
 
-def log(text: str) -> None:
-    stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-    sys.stderr.write(f"{stamp} {text}\n")
-    sys.stderr.flush()
-
-
 class Dispatcher:
     def __init__(
         self,
@@ -168,14 +161,12 @@ class Dispatcher:
         for word in words:
             if word.startswith("turn "):
                 self.jobs.touch(word[5:])
-        open_turns = self.store.open_turns(waiting=True)
-        look = "all" in words or "wake" in words
-        for turn in open_turns:
-            waits = turn.step == Step.WAITING
-            if (look and not waits) or (turn.cancel_requested_at is not None and look):
+        under_way = self.store.open_turns(waiting=False)
+        if "all" in words or "wake" in words:
+            for turn in under_way:
                 self.jobs.touch(turn.id)
-        self._claim([turn for turn in open_turns if turn.step != Step.WAITING])
-        return bool(open_turns) or not self.jobs.is_idle()
+        self._claim(under_way)
+        return bool(under_way) or self.store.has_open_turns() or not self.jobs.is_idle()
 
     def _claim(self, under_way: list[Turn]) -> None:
         rows = self.store.waiting_rows(now=time.time(), per_shape=sum(entry.slots for entry in self.hosts.values()))

@@ -14,7 +14,8 @@ from ..fleet.places import find_places
 from ..store.sqlite import open_store
 from ..wire.errors import ShunterError
 from .leadership import is_dead, this_process
-from .loop import LEASE_TTL_S, Dispatcher, log
+from .log import log
+from .loop import LEASE_TTL_S, Dispatcher
 
 
 def run_dispatcher(*, ready: Callable[[], None], on_boundary: Callable[[str], None] = lambda name: None) -> int:

@@ -92,7 +92,7 @@ def submit_task(home: Home, ask: SubmitAsk) -> Submitted:
     write_brief(home.places.prompts_dir, turn.id, brief)
     try:
         transfer.pin(task.id, base.oid)
-        store.add_task(task, turn, _row(task, turn, repo), _project(repo), _events(base, task))
+        store.add_task(task, turn, _row(task, turn, repo, choice), _project(repo), _events(base, task))
     except BaseException:
         remove_brief(home.places.prompts_dir, turn.id)
         forget_task(home.places.transfer_dir, repo.repo_id, task.id)
@@ -219,13 +219,13 @@ def _brief(config: Config, repo: Repository, choice: AgentChoice, prompt: str) -
     )
 
 
-def _row(task: Task, turn: Turn, repo: Repository) -> Row:
+def _row(task: Task, turn: Turn, repo: Repository, choice: AgentChoice) -> Row:
     return Row(
         turn_id=turn.id,
         task_id=task.id,
         summary=task.title,
         requirements=Requirements(
-            agent=task.agent,
+            agent=choice.adapter,
             slots=task.options.slots,
             memory_mb=task.options.memory_mb,
             object_format=repo.object_format,

@@ -48,7 +48,7 @@ def test_the_command_line(turn: Turn, line: str) -> None:
 
 def test_configuration_words_are_toml() -> None:
     argv = codex.launch(Turn(session_id=ID, effort="low")).argv
-    settings = [word for option, word in itertools.pairwise(argv) if option == "-c" and '"' in word]
+    settings = [word for option, word in zip(argv, argv[1:]) if option == "-c" and '"' in word]
     read = [tomllib.loads(word.replace("{git_dir}", "/a b/.git")) for word in settings]
     assert read == [
         {"sandbox_mode": "workspace-write"},
