@@ -25,7 +25,7 @@ from ..fleet.places import Places
 from ..git.repository import open_repository
 from ..git.transfer import Transfer, fetch_result, import_result, open_transfer, push_base
 from ..model.brief import Brief
-from ..model.records import Project, Task, Turn
+from ..model.records import Event, Project, Task, Turn
 from ..model.states import Step, TaskState, TurnState
 from ..store.briefs import read_brief, remove_brief
 from ..store.contract import Store
@@ -38,6 +38,8 @@ from ..wire.messages import (
     CancelAsk,
     CloseAsk,
     End,
+    Facts,
+    FactsAsk,
     JobSpec,
     Lease,
     LeaseAsk,
@@ -178,10 +180,25 @@ class Driver:
             return False
         task, entry = self.store.load_task(turn.task_id), self._host(turn)
         brief = read_brief(self.places.prompts_dir, turn.id)
-        ask = AcceptAsk(self._token(turn), job_spec(task, turn, brief), prompt_of(brief))
+        permission = self._permission(task, turn, brief, entry)
+        ask = AcceptAsk(self._token(turn), job_spec(task, turn, brief, permission=permission), prompt_of(brief))
         with self._renewing(turn, entry):
             status: AttemptStatus = entry.client.call("attempt.accept", ask)
         return self._move(turn, Step.ACCEPTED, reason=None, session_id=status.session_id)
+
+    def _permission(self, task: Task, turn: Turn, brief: Brief, entry: HostEntry) -> str:
+        """What can be in force on this host. An agent whose sandbox lacks a program there runs without; recorded (T12)."""
+        needed = load(brief.adapter).sandbox_programs()
+        if task.permission != "workspace" or not needed:
+            return task.permission
+        facts: Facts = entry.client.call("host.facts", FactsAsk(needed))
+        missing = [name for name in needed if facts.programs.get(name) is None]
+        if not missing:
+            return task.permission
+        reason = f"runs unattended: the sandbox of {brief.adapter} needs {', '.join(missing)}, missing on {entry.name}"
+        event = Event(time.time(), "permission", ACTOR, task.id, turn.id, turn.attempt_id, reason=reason)
+        self.store.record_events([event])
+        return "unattended"
 
     def _is_cancelled_before_acceptance(self, turn: Turn) -> bool:
         """Read before every remote step. A cancelled attempt leaves a tombstone, so it can never start later."""
@@ -446,7 +463,7 @@ def prompt_of(brief: Brief) -> str:
     return load(brief.adapter).prepare_prompt(brief.prompt)
 
 
-def job_spec(task: Task, turn: Turn, brief: Brief) -> JobSpec:
+def job_spec(task: Task, turn: Turn, brief: Brief, *, permission: str) -> JobSpec:
     """All that the host needs, from the task and its brief. Raises AGENT_UNKNOWN or AGENT_OPTION."""
     launch = load(brief.adapter).launch(
         contract.Turn(
@@ -455,7 +472,7 @@ def job_spec(task: Task, turn: Turn, brief: Brief) -> JobSpec:
             effort=task.effort,
             session_id=task.session_id if turn.number > 1 else None,
             new_session_id=brief.new_session_id,
-            permission=task.permission,
+            permission=permission,
             max_turns=task.options.max_turns,
             max_budget_usd=task.options.max_budget_usd,
             env=brief.env,
