@@ -59,7 +59,7 @@ def test_a_task_comes_back_as_a_branch_with_a_structured_result(project, agent, 
     assert project.git("rev-parse", f"{tip}^") == project.git("rev-parse", "HEAD")
     remove_ref(project, record["ref"])
     assert without_new_objects(project, before)
-    assert any("Grüße, 日本語" in json.dumps(each, ensure_ascii=False) for each in scripted_model.requests)
+    assert any("Grüße, 日本語" in text for asked in scripted_model.requests for text in asked.users)
     events = [json.loads(line) for line in project.run("logs", record["id"], "--json").stdout.splitlines()]
     assert {"command", "message"} <= {event["kind"] for event in events} or "tool" in {e["kind"] for e in events}
     project.assert_nothing_left_over()

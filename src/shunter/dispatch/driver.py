@@ -187,7 +187,7 @@ class Driver:
         return self._move(turn, Step.ACCEPTED, reason=None, session_id=status.session_id)
 
     def _permission(self, task: Task, turn: Turn, brief: Brief, entry: HostEntry) -> str:
-        """What can be in force on this host. An agent whose sandbox lacks a program there runs without; recorded (T12)."""
+        """What can be in force here: an agent whose sandbox lacks a program runs without it, and that is recorded (T12)."""
         needed = load(brief.adapter).sandbox_programs()
         if task.permission != "workspace" or not needed:
             return task.permission
