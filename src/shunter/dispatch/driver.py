@@ -187,7 +187,7 @@ class Driver:
         return self._move(turn, Step.ACCEPTED, reason=None, session_id=status.session_id)
 
     def _permission(self, task: Task, turn: Turn, brief: Brief, entry: HostEntry) -> str:
-        """What can be in force here: an agent whose sandbox lacks a program runs without it, and that is recorded (T12)."""
+        """What can be in force: an agent whose sandbox lacks a program runs without it, which is recorded (T12)."""
         needed = load(brief.adapter).sandbox_programs()
         if task.permission != "workspace" or not needed:
             return task.permission
@@ -282,9 +282,9 @@ class Driver:
         failure: ShunterError | None = None
         for attempt in range(FETCH_TRIES):
             try:
-                deliver_result(self.store, self._host(turn), self.places, task, end.publication.head_oid)
                 oid = end.publication.head_oid
-                return self._move(turn, Step.FETCHED, reason=None, fetched_oid=oid, head_oid=oid)
+                ref = deliver_result(self.store, self._host(turn), self.places, task, oid)
+                return self._move(turn, Step.FETCHED, reason=None, head_oid=oid, fetched_oid=oid, fetched_ref=ref)
             except ShunterError as exc:
                 failure = exc
                 if exc.code in UNKNOWN_OUTCOME:
@@ -504,8 +504,8 @@ def job_spec(task: Task, turn: Turn, brief: Brief, *, permission: str) -> JobSpe
     )
 
 
-def deliver_result(store: Store, entry: HostEntry, places: Places, task: Task, head_oid: str) -> None:
-    """Fetch from the host into the transfer repository, then import one ref into the user's. Repeating is harmless."""
+def deliver_result(store: Store, entry: HostEntry, places: Places, task: Task, head_oid: str) -> str:
+    """Fetch into the transfer repository, then import one ref into the user's: its name. Repeating is harmless."""
     project = store.load_project(task)
     repo = open_repository(project.worktree)
     transfer = open_transfer(str(places.transfer_dir), repo)
@@ -518,7 +518,7 @@ def deliver_result(store: Store, entry: HostEntry, places: Places, task: Task, h
         task_id=task.id,
         head_oid=head_oid,
     )
-    import_result(repo, transfer, host_name=entry.name, task_id=task.id, head_oid=head_oid)
+    return import_result(repo, transfer, host_name=entry.name, task_id=task.id, head_oid=head_oid).ref
 
 
 def close_on_host(entry: HostEntry, task: Task, *, delivered_oid: str | None, actor: str, force: bool) -> list[str]:

@@ -39,14 +39,13 @@ class Timing:
     stages: tuple[tuple[str, float | None], ...]
 
 
-def result_ref(task: Task) -> str | None:
-    if task.fetched_oid is None or task.host is None:
-        return None
-    return f"refs/remotes/shunter/{task.host}/task/{task.id}"
-
-
 def view_task(task: Task, turn: Turn | None) -> TaskView:
-    return TaskView(task, turn, phrase_of(task, turn), result_ref(task))
+    return TaskView(task, turn, phrase_of(task, turn), task.fetched_ref)
+
+
+def load_view(store: Store, task_id: str) -> TaskView:
+    turns = store.load_turns(task_id)
+    return view_task(store.load_task(task_id), turns[-1] if turns else None)
 
 
 def phrase_of(task: Task, turn: Turn | None) -> str:
