@@ -6,6 +6,7 @@ import os
 import subprocess
 
 import pytest
+from e2e_world import eventually
 
 
 @pytest.mark.parametrize(
@@ -49,6 +50,7 @@ def test_an_unknown_agent_host_or_task_is_named(world):
 @pytest.mark.parametrize("damage", ["truncated", "foreign", "newer"])
 def test_a_store_that_cannot_be_read_is_left_as_it_is(world, damage):
     world.wait(world.submit("echo x > x"))
+    eventually(lambda: not world.dispatcher_pids())
     path = world.state / "store.db"
     for suffix in ("-wal", "-shm"):
         (world.state / f"store.db{suffix}").unlink(missing_ok=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from e2e_world import World
+from e2e_world import World, eventually
 
 
 def ended(world: World, script: str, *words: str) -> tuple[int, dict]:
@@ -30,12 +30,15 @@ def test_the_exit_status_is_the_agents_own(world, script, status, phrase):
 
 
 def test_a_structured_result_is_believed_and_a_blocked_one_is_no_success(world):
-    script = (
-        'echo \\`\\`\\`shunter-result; echo "{\\"status\\": \\"blocked\\", \\"summary\\": \\"no key\\",'
-        ' \\"questions\\": [{\\"text\\": \\"which?\\", \\"options\\": [\\"a\\", \\"b\\"]}], \\"files_changed\\": []}";'
-        " echo \\`\\`\\`"
-    )
-    code, record = ended(world, script.replace("\\`", "`"))
+    result = {
+        "status": "blocked",
+        "summary": "no key",
+        "questions": [{"text": "which?", "options": ["a", "b"]}],
+        "files_changed": [],
+    }
+    block = world.root / "block"
+    block.write_text(f"talk\n```shunter-result\n{json.dumps(result)}\n```\n")
+    code, record = ended(world, f"cat {block}")
     assert (code, record["phrase"]) == (1, "blocked"), record
     assert record["turn"]["outcome"]["questions"] == [{"text": "which?", "options": ["a", "b"]}]
     shown = world.out("result", record["id"])
@@ -131,6 +134,7 @@ def test_close_removes_the_workspace_and_keeps_the_branch(world):
 def test_close_refuses_what_home_does_not_have(world):
     hidden = world.root / "hidden"
     task = world.submit(f'while [ ! -e "{world.marks}/go" ]; do sleep 0.05; done; echo x > x.txt')
+    eventually(lambda: world.json("status", task)["phrase"] == "running")
     world.repo.rename(hidden)
     (world.marks / "go").touch()
     world.run("wait", task, status=70, cwd=world.root)

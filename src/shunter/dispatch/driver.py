@@ -429,7 +429,7 @@ class Driver:
             reason=reason[:300],
             tombstoned=tombstoned,
             error_code=error.code if error else None,
-            error_text=error.text if error else None,
+            error_text=worded(error) if error else None,
         )
         if first:
             remove_brief(self.places.prompts_dir, turn.id)
@@ -457,6 +457,11 @@ class Driver:
 
     def _transfer(self, project: Project) -> Transfer:
         return open_transfer(str(self.places.transfer_dir), open_repository(project.worktree))
+
+
+def worded(error: ShunterError) -> str:
+    """Text and remedy in one, for a record that has room for one."""
+    return f"{error.text}; mend it with: {error.hint}" if error.hint else error.text
 
 
 def prompt_of(brief: Brief) -> str:
