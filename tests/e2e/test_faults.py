@@ -71,9 +71,9 @@ def test_a_store_that_cannot_be_read_is_left_as_it_is(world, damage):
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
 def test_a_full_disk_is_named_and_leaves_nothing_half_done(world):
     world.state.parent.mkdir(exist_ok=True)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(world.state.parent)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(world.state.parent)], check=True)
     try:
-        (world.state.parent / "filler").write_bytes(b"x" * 380_000)
+        (world.state.parent / "filler").write_bytes(b"x" * ((8 << 20) - 30_000))
         done = world.run("submit", "-a", "exec:cat", "go", status=None)
         assert done.returncode in (69, 74), done.stderr
         assert b"DISK_FULL" in done.stderr
