@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..dispatch.driver import close_on_host, deliver_result
+from ..dispatch.delivery import close_on_host, deliver_result
 from ..git.forget import forget_task
 from ..model.records import Task, Turn
 from ..model.states import Step, TaskState, TurnState

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
+from ...policy.outcome import exit_status_of
 from ...service.home import Home
-from ...service.view import TaskView, exit_status_of, load_view
+from ...service.view import TaskView, load_view
 from ..output import emit, json_option, say, task_argument, view_record
 from ..text import coloured, duration, phrase_colour, visible
 
