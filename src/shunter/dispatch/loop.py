@@ -24,6 +24,7 @@ from ..model.records import Owner, Turn
 from ..policy.claim import plan_claims
 from ..policy.placement import HostView
 from ..store.contract import Store
+from ..wire.errors import ShunterError
 from ..wire.ids import new_attempt_id
 from .driver import Driver
 from .hosts import HostEntry, open_hosts
@@ -180,9 +181,8 @@ class Dispatcher:
         self.claimable = {host.name for host in config.hosts if host.enabled}
 
     def _claim(self, under_way: list[Turn]) -> None:
-        rows = self.store.waiting_rows(
-            now=time.time(), per_shape=sum(entry.config.slots for entry in self.hosts.values())
-        )
+        slots = sum(entry.config.slots for entry in self.hosts.values())
+        rows = self.store.waiting_rows(now=time.time(), per_shape=slots)
         if not rows:
             return
         views = [self._view(entry, under_way) for name, entry in self.hosts.items() if name in self.claimable]
