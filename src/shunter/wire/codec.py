@@ -7,13 +7,13 @@ where a float is wanted; a bool is never an int.
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import json
 import typing
 from typing import Any, Dict, Type, TypeVar, Union
 
 from .errors import ShunterError
+from .record import field_names, has_default
 
 T = TypeVar("T")
 _hints: Dict[type, Dict[str, Any]] = {}
@@ -21,8 +21,9 @@ _hints: Dict[type, Dict[str, Any]] = {}
 
 def encode(record: Any) -> Any:
     """The record as plain JSON values; fields that hold None are kept, so every record of a kind has the same keys."""
-    if dataclasses.is_dataclass(record) and not isinstance(record, type):
-        return {field.name: encode(getattr(record, field.name)) for field in dataclasses.fields(record)}
+    names = field_names(type(record))
+    if names is not None:
+        return {name: encode(getattr(record, name)) for name in names}
     if isinstance(record, enum.Enum):
         return record.value
     if isinstance(record, (tuple, list)):
@@ -72,7 +73,7 @@ def decode(kind: Any, value: Any, *, where: str = "record", code: str = "PROTOCO
             raise fault("expected an object")
         inner_kind = typing.get_args(kind)[1]
         return {key: decode(inner_kind, each, where=f"{where}.{key}", code=code) for key, each in value.items()}
-    if dataclasses.is_dataclass(kind):
+    if field_names(kind) is not None:
         return _decode_record(kind, value, where=where, code=code)
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         try:
@@ -91,15 +92,15 @@ def _decode_record(kind: Any, value: Any, *, where: str, code: str) -> Any:
         raise ShunterError(code, f"{where}: expected an object")
     if kind not in _hints:
         _hints[kind] = typing.get_type_hints(kind)
-    fields = {field.name: field for field in dataclasses.fields(kind)}
-    unknown = sorted(set(value) - set(fields))
+    names = field_names(kind) or ()
+    unknown = sorted(set(value) - set(names))
     if unknown:
         raise ShunterError(code, f"{where}: unknown field {unknown[0]!r}")
     arguments = {}
-    for name, field in fields.items():
+    for name in names:
         if name in value:
             arguments[name] = decode(_hints[kind][name], value[name], where=f"{where}.{name}", code=code)
-        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+        elif not has_default(kind, name):
             raise ShunterError(code, f"{where}: field {name!r} is missing")
     try:
         return kind(**arguments)
