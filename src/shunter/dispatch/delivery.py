@@ -24,6 +24,7 @@ def deliver_result(store: Store, entry: HostEntry, places: Places, task: Task, h
         upload_pack_command=transport.pack_command("upload-pack", "--task", task.id),
         task_id=task.id,
         head_oid=head_oid,
+        ssh_command=transport.ssh_command(),
     )
     return import_result(repo, transfer, host_name=entry.name, task_id=task.id, head_oid=head_oid).ref
 

@@ -50,6 +50,7 @@ from .log import log
 
 # The host may hold the attempt; only its word or a tombstone ends the doubt.
 UNKNOWN_OUTCOME = ("HOST_UNREACHABLE", "DEADLINE")
+NOT_REACHED = (*UNKNOWN_OUTCOME, "HOST_KEY", "HOST_AUTH", "HOST_OUTDATED")
 BUSY_PAUSE_S = 1.0
 TRIES_BEFORE_ACCEPTANCE = 5
 FETCH_TRIES = 3
@@ -149,6 +150,7 @@ class Driver:
                     ),
                     oid=task.base_oid,
                     task_id=task.id,
+                    ssh_command=entry.client.transport.ssh_command(),
                 )
         return self._move(turn, Step.SHIPPED, reason="the mirror had it" if ready.has_base else "pushed")
 
@@ -317,11 +319,12 @@ class Driver:
         return 1.0
 
     def _retry_from_queue(self, turn: Turn, exc: ShunterError) -> float | None:
+        if exc.code in NOT_REACHED:  # the breaker sets the pace, and another host may take the row meanwhile
+            self._return(turn, reason_code=exc.code, pause_s=BUSY_PAUSE_S)
+            return 0.0
         retryable = exc.retryable or exc.code in ("LEASE_LOST", "TOMBSTONED")
         if retryable and turn.attempt_number < TRIES_BEFORE_ACCEPTANCE:
             self._return(turn, reason_code=exc.code, pause_s=0.5 * 2**turn.attempt_number)
-        elif exc.code == "HOST_UNREACHABLE":
-            self._return(turn, reason_code=exc.code, pause_s=30.0)
         else:
             self._give_up(turn, state=TurnState.FAILED, reason=exc.text, error=exc)
         return 0.0

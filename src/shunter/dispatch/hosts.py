@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from ..fleet.client import HostClient
 from ..fleet.config import Config, HostConfig
 from ..fleet.places import Places
-from ..fleet.transport import LocalTransport
+from ..fleet.ssh import SshTransport
+from ..fleet.transport import LocalTransport, Transport
 
 HostListener = Callable[[str, str | None, dict[str, Any]], None]
 
@@ -44,11 +46,18 @@ def open_hosts(
         if old is not None and how_reached(old.config) == how_reached(host):
             entries[host.name] = HostEntry(host, old.client)
             continue
-        transport = LocalTransport(host.name, host.data_root or places.host_data_root, host.python)
-        client = HostClient(transport, partial(listener, host.name) if listener else None)
+        client = HostClient(make_transport(host, places), partial(listener, host.name) if listener else None)
         entries[host.name] = HostEntry(host, client)
     return entries
 
 
+def make_transport(host: HostConfig, places: Places) -> Transport:
+    if host.ssh is None:
+        root = Path(host.data_root).expanduser() if host.data_root else places.host_data_root
+        return LocalTransport(host.name, root, host.python)
+    command = host.ssh_command or ("ssh",)
+    return SshTransport(host.name, host.ssh, data_root=host.data_root, python=host.python, command=command)
+
+
 def how_reached(host: HostConfig) -> tuple[object, ...]:
-    return (host.data_root, host.python)
+    return (host.ssh, host.ssh_command, host.data_root, host.python)

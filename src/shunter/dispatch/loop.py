@@ -200,7 +200,13 @@ class Dispatcher:
     def _view(self, entry: HostEntry, under_way: list[Turn]) -> HostView:
         """Our own accounting only: the host's lease decides, this keeps us from asking in vain."""
         here = [turn for turn in under_way if turn.host == entry.name]
-        return HostView(entry.name, entry.config.slots, slots_used=len(here), memory_mb=entry.config.memory_mb)
+        return HostView(
+            entry.name,
+            entry.config.slots,
+            slots_used=len(here),
+            memory_mb=entry.config.memory_mb,
+            reachable=not entry.client.broken_for_s,
+        )
 
     def _pause_s(self, now: float, idle_since: float | None) -> float:
         pauses = [SAFETY_S, LEASE_TTL_S / 3]

@@ -8,7 +8,7 @@ None, which means "ask about everything you watch".
 
 from __future__ import annotations
 
-import os
+import random
 import subprocess
 import threading
 import time
@@ -24,6 +24,7 @@ from .transport import Transport
 CALL_LIMIT_S = 60.0
 ACCEPT_LIMIT_S = 1800.0  # a checkout of a large tree
 HELLO_LIMIT_S = 30.0
+OPENING_LIMIT_S = 2.0  # how long a caller waits for another one that opens the session
 
 Listener = Callable[[str | None, dict[str, Any]], None]
 
@@ -33,7 +34,7 @@ class Session:
 
     def __init__(self, transport: Transport, on_note: Listener, on_end: Callable[[Session], None]) -> None:
         nonce = new_nonce()
-        self.host = transport.name
+        self.transport, self.host = transport, transport.name
         self.on_note, self.on_end = on_note, on_end
         self.writing = threading.Lock()
         self.waiting: dict[int, list[Any]] = {}
@@ -47,13 +48,13 @@ class Session:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,  # Ctrl-C at a terminal is for the command, not for its helper
-                env={**os.environ, **transport.git_environment()},
             )
         except OSError as exc:
             raise ShunterError("HOST_UNREACHABLE", f"host {self.host}: {exc.filename}: {exc.strerror}") from exc
         self.stderr_tail = b""
         self.fault = ""  # why the session is no good, when that came over the wire
-        threading.Thread(target=self._read_stderr, daemon=True).start()
+        self.reader_of_stderr = threading.Thread(target=self._read_stderr, daemon=True)
+        self.reader_of_stderr.start()
         watchdog = threading.Timer(HELLO_LIMIT_S, self.process.kill)
         watchdog.start()
         try:
@@ -78,8 +79,16 @@ class Session:
                 return found
             self._raise_refusal(line)
             seen += line
-        noise = (self.stderr_tail + seen)[-300:].decode("utf-8", "replace").strip()
-        raise ShunterError("HOST_UNREACHABLE", f"host {self.host}: its helper did not greet: {noise or 'no output'}")
+        raise self.transport.failure(self._exit_status(), seen + self.stderr_tail)
+
+    def _exit_status(self) -> int | None:
+        """Of a helper whose output ended; None when it hangs on."""
+        try:
+            status = self.process.wait(timeout=2)
+        except subprocess.TimeoutExpired:
+            return None
+        self.reader_of_stderr.join(timeout=2)
+        return status
 
     def _raise_refusal(self, line: bytes) -> None:
         """The helper may say in a message why it does not start."""
@@ -188,7 +197,11 @@ def _error_of(host: str, error: tuple[str, str, str | None]) -> ShunterError:
 
 
 class HostClient:
-    """One host; safe for many threads. Reconnects on the next call, at most once a `pause` that grows to 5 s."""
+    """One host; safe for many threads. A lost session is replaced on the next call.
+
+    A circuit breaker keeps a host that does not answer from holding up the others (X10): after a failure every call
+    fails at once until a pause has passed, which grows with each failure in a row; then one caller tries.
+    """
 
     def __init__(self, transport: Transport, listener: Listener | None = None) -> None:
         self.transport = transport
@@ -197,31 +210,48 @@ class HostClient:
         self._session: Session | None = None
         self._failures = 0
         self._not_before = 0.0
+        self._last_error: ShunterError | None = None
         self._closed = False
 
+    @property
+    def broken_for_s(self) -> float:
+        """Seconds until the host is tried again; 0 when it may be asked now."""
+        return max(0.0, self._not_before - time.monotonic())
+
+    @property
+    def last_error(self) -> ShunterError | None:
+        """Why it is not reached; None while it is, and before anybody tried."""
+        return self._last_error
+
     def session(self) -> Session:
-        with self._opening:
+        session = self._session
+        if session is not None and not session.ended:
+            return session
+        if not self._opening.acquire(timeout=OPENING_LIMIT_S):
+            raise ShunterError("HOST_UNREACHABLE", f"host {self.transport.name} is still being reached")
+        try:
             if self._session is not None and not self._session.ended:
                 return self._session
-            wait_s = self._not_before - time.monotonic()
-            if wait_s > 0:
-                time.sleep(wait_s)
+            if self.broken_for_s and self._last_error is not None:
+                raise self._last_error
             try:
                 self.transport.prepare()
                 self._session = Session(self.transport, self._note, self._ended)
-            except ShunterError:
+            except ShunterError as exc:
                 self._failures += 1
-                self._not_before = time.monotonic() + min(5.0, 0.1 * 2**self._failures)
+                self._last_error = exc
+                self._not_before = time.monotonic() + pause_s(self._failures, random.random())
                 raise
-            self._failures = 0
+            self._failures, self._not_before, self._last_error = 0, 0.0, None
             return self._session
+        finally:
+            self._opening.release()
 
     def _note(self, method: str | None, params: dict[str, Any]) -> None:
         if self.listener is not None:
             self.listener(method, params)
 
     def _ended(self, session: Session) -> None:
-        self._not_before = time.monotonic() + 0.05
         if not self._closed:
             self._note(None, {})
 
@@ -234,3 +264,8 @@ class HostClient:
         self._closed = True
         if self._session is not None:
             self._session.close()
+
+
+def pause_s(failures: int, chance: float) -> float:
+    """0.2 s after the first failure, doubled with each more, a minute at most; `chance` (0 to 1) spreads it by half."""
+    return min(60.0, 0.1 * 2.0 ** min(failures, 20)) * (1 + chance / 2)

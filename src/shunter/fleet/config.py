@@ -67,7 +67,10 @@ HOST: dict[str, Key] = {
     "name": Key(forms.text, None, "lower-case letters, digits, `.`, `_`, `-`"),
     "slots": Key(forms.whole(1, 1000), 1, "turns at the same time"),
     "memory_mb": Key(forms.whole(64), None, "budget for reservations; otherwise they are not counted"),
-    "data_root": Key(forms.path, None, "otherwise `$XDG_DATA_HOME/shunter`"),
+    "ssh": Key(forms.text, None, "how ssh calls it: a name of your ssh configuration, or user@machine; else this one"),
+    "ssh_command": Key(forms.texts, None, "the program and its leading options; otherwise `ssh`"),
+    "tags": Key(forms.texts, (), "capabilities that tasks may ask for"),
+    "data_root": Key(forms.any_path, None, "there; otherwise `$XDG_DATA_HOME/shunter`"),
     "python": Key(forms.text, None, "that runs the helper there, 3.9 or newer"),
     "enabled": Key(forms.flag, True, "takes new turns"),
 }
@@ -80,7 +83,6 @@ AGENT: dict[str, Key] = {
     "permission": Key(_PERMISSION, None, "before `defaults.permission`"),
 }
 NOT_YET = {
-    "ssh": "hosts reached by ssh are not supported by this version",
     "slurm": "Slurm hosts are not supported by this version",
 }
 
@@ -90,7 +92,10 @@ class HostConfig:
     name: str
     slots: int = 1
     memory_mb: int | None = None  # budget for reservations; None = not counted
-    data_root: Path | None = None  # None = the host's own place
+    ssh: str | None = None  # None = this machine
+    ssh_command: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    data_root: str | None = None  # as the host reads it; None = its own place
     python: str | None = None
     enabled: bool = True
 
@@ -307,13 +312,13 @@ class _Reader:
         self.hosts = tuple(hosts.values())
 
     def _check_data_roots(self, file: str, hosts: Mapping[str, HostConfig]) -> None:
-        # All hosts are this machine for now: two in one place would be one ledger with two ideas of its slots.
-        seen: dict[Path | None, str] = {}
+        # Two entries for one place would be one ledger with two ideas of its slots.
+        seen: dict[tuple[str | None, str | None], str] = {}
         for host in hosts.values():
-            first = seen.setdefault(host.data_root, host.name)
+            first = seen.setdefault((host.ssh, host.data_root), host.name)
             if first != host.name:
                 text = f"{first} is the same place on the same machine; give one of them another data_root"
-                self._refuse(file, f"hosts.{host.name}.data_root", host.data_root and str(host.data_root), text)
+                self._refuse(file, f"hosts.{host.name}.data_root", host.data_root, text)
 
     def _take_agents(self, file: str, tables: Any) -> None:
         if not isinstance(tables, dict):

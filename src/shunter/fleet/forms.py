@@ -40,6 +40,13 @@ def path(value: Any) -> Path:
     return Path(value).expanduser()
 
 
+def any_path(value: Any) -> str:
+    """On another machine, so it stays as it is written."""
+    if not isinstance(value, str) or "\0" in value or not value.startswith(("/", "~/")):
+        raise FormError("an absolute path, or one that begins with ~/")
+    return value
+
+
 def duration(value: Any) -> float:
     """Seconds; "90s", "10m", "2h", "1d", or a number of seconds."""
     if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0:

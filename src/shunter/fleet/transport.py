@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Protocol
 
+from ..wire.errors import ShunterError
 from .helper import build_helper, install_helper
 
 
@@ -27,7 +28,11 @@ class Transport(Protocol):
 
     def pack_command(self, *words: str) -> str: ...
 
-    def git_environment(self) -> dict[str, str]: ...
+    def ssh_command(self) -> str | None:
+        """For git; None where no ssh is needed."""
+
+    def failure(self, status: int | None, output: bytes) -> ShunterError:
+        """What it means that the command ended with this status before the helper greeted."""
 
 
 class LocalTransport:
@@ -55,5 +60,9 @@ class LocalTransport:
         program, *options = words
         return shlex.join([*self._program, program, "--data-root", str(self.data_root), *options])
 
-    def git_environment(self) -> dict[str, str]:
-        return {}
+    def ssh_command(self) -> str | None:
+        return None
+
+    def failure(self, status: int | None, output: bytes) -> ShunterError:
+        said = output[-300:].decode("utf-8", "replace").strip()
+        return ShunterError("HOST_UNREACHABLE", f"host {self.name}: its helper did not greet: {said or 'no output'}")

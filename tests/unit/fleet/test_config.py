@@ -83,7 +83,7 @@ class TestReading:
     def test_everything_is_taken(self, home):
         config = home(USER)
         big, small = config.hosts
-        assert (big.slots, big.memory_mb, big.data_root) == (4, 16000, Path("/srv/shunter"))
+        assert (big.slots, big.memory_mb, big.data_root) == (4, 16000, "/srv/shunter")
         assert (small.slots, small.enabled) == (1, False)
         assert config.agents["fixer"].command == ("make", "fix")
         assert config.agents["fixer"].env == {"TOKEN": "secret-value"}
