@@ -15,4 +15,4 @@ setsid "$@" </dev/null >"$work.out" 2>"$work.err"
 git add -A
 git -c user.name=u -c user.email=u@example.org commit -q -m "left over"
 git push -q origin HEAD
-git -C "$repo" fetch -q "$mirror" "task/$id:refs/remotes/by-hand/$id"
+git -C "$repo" fetch -q "$mirror" "+task/$id:refs/remotes/by-hand/$id"

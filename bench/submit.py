@@ -36,19 +36,10 @@ def run() -> list[Table]:
         def by_hand() -> float:
             name = f"hand-{next(numbers)}"
             stamp = world.root / f"stamp-{name}"
-            words = [
-                BY_HAND,
-                str(world.repo),
-                str(mirror),
-                str(world.root / name),
-                name,
-                "bash",
-                "-c",
-                STAMP,
-                str(stamp),
-            ]
+            places = [str(each) for each in (world.repo, mirror, world.root / name)]
+            agent = ["bash", "-c", STAMP, str(stamp)]
             began = time.time()
-            subprocess.run(words, env=world.env, check=True, timeout=LIMIT_S)
+            subprocess.run([BY_HAND, *places, name, *agent], env=world.env, check=True, timeout=LIMIT_S)
             return (stamp_at(stamp) - began) * 1000
 
         def cold() -> float:

@@ -29,8 +29,11 @@ def scratch_dir() -> Path:
 class World:
     """Use as a context: at its end every process that was started for it is ended, and its directory removed."""
 
-    def __init__(self, *, slots: int = 1, files: int = FILES, commits: int = COMMITS) -> None:
-        self.slots, self.files, self.commits = slots, files, commits
+    def __init__(
+        self, *, slots: int = 1, files: int = FILES, commits: int = COMMITS, file_bytes: int = FILE_BYTES
+    ) -> None:
+        self.slots = slots
+        self.shape = {"files": files, "commits": commits, "file_bytes": file_bytes}
         self.root = scratch_dir()
         self.repo = self.root / "repo"
         self.state = self.root / "state" / "shunter"
@@ -48,7 +51,7 @@ class World:
             config = self.root / "config" / "shunter" / "config.toml"
             config.parent.mkdir(parents=True)
             config.write_text(f'[[hosts]]\nname = "local"\nslots = {self.slots}\n')
-            make_repository(self.repo, files=self.files, commits=self.commits, env=self.env)
+            make_repository(self.repo, env=self.env, **self.shape)
         except BaseException:
             shutil.rmtree(self.root, ignore_errors=True)
             raise
@@ -103,7 +106,7 @@ class World:
         wait_until(lambda: not self.pids("shunter.dispatch") and not self.pids("\0serve\0"), every_s=0.05)
 
 
-def make_repository(path: Path, *, files: int, commits: int, env: dict[str, str]) -> None:
+def make_repository(path: Path, *, env: dict[str, str], files: int, commits: int, file_bytes: int) -> None:
     """`files` text files, each commit changing one of them; made by fast-import, since nobody measures this."""
 
     def git(*words: str, stdin: bytes = b"") -> None:
@@ -115,12 +118,13 @@ def make_repository(path: Path, *, files: int, commits: int, env: dict[str, str]
     git("init", "-q", "-b", "main")
     git("config", "user.name", "User")
     git("config", "user.email", "user@example.org")
+    git("config", "gc.auto", "0")  # of neither side
     stream = bytearray()
     for number in range(commits):
         stream += b"commit refs/heads/main\ncommitter User <user@example.org> %d +0000\n" % (1700000000 + number)
         stream += b"data 4\nmore\n"
         for file in range(files) if number == 0 else [number % files]:
-            text = (b"commit %d of file %d, a line as long as lines are\n" % (number, file) * FILE_BYTES)[:FILE_BYTES]
+            text = (b"commit %d of file %d, a line as long as lines are\n" % (number, file) * file_bytes)[:file_bytes]
             stream += b"M 100644 inline src/%d/%d.txt\ndata %d\n%s\n" % (file % 20, file, len(text), text)
     git("fast-import", "--quiet", stdin=bytes(stream))
     git("reset", "-q", "--hard")
