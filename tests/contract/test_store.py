@@ -176,8 +176,8 @@ class TestTasks:
 
     def test_fetched_is_recorded_once(self, store):
         submitted(store)
-        assert store.mark_fetched("task1", OID, actor="me", now=1.0)
-        assert not store.mark_fetched("task1", OID, actor="me", now=2.0)
+        assert store.mark_fetched("task1", OID, ref="refs/x", actor="me", now=1.0)
+        assert not store.mark_fetched("task1", OID, ref="refs/x", actor="me", now=2.0)
         assert store.load_task("task1").fetched_oid == OID
         assert [event.kind for event in store.events_since(0)].count("fetched") == 1
 

@@ -341,7 +341,7 @@ def run_through(store):
     end = {"state": TurnState.CANCELLED, "task_state": TaskState.OPEN, "actor": "me", "now": 7.0}
     store.settle_turn(turn.id, "a2", Step.LEASED, **end)
     store.record_session(task.id, "s")
-    store.mark_fetched(task.id, "a" * 40, actor="me", now=8.0)
+    store.mark_fetched(task.id, "a" * 40, ref="refs/x", actor="me", now=8.0)
     follow = Turn(f"{task.id}-2", task.id, 2, TurnState.QUEUED, Step.WAITING, 9.0)
     store.add_turn(follow, Row(follow.id, task.id, "s", Requirements("exec")), actor="me")
     store.settle_turn(follow.id, None, Step.WAITING, **end)

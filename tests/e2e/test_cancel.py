@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import signal
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 from e2e_world import SHUNTER, eventually, quoted
@@ -92,13 +94,13 @@ def test_the_work_goes_on_when_the_terminal_is_closed(world):
         stdout=terminal,
         stderr=terminal,
         start_new_session=True,
-        preexec_fn=lambda: __import__("fcntl").ioctl(0, __import__("termios").TIOCSCTTY, 0),
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509
     )
     os.close(terminal)
     assert os.read(controller, 100)
     os.close(controller)  # the kernel hangs up: SIGHUP to the session
     child.wait(timeout=30)
-    eventually(lambda: (world.marks / "ran").exists())
+    eventually((world.marks / "ran").exists)
     (task,) = [each["id"] for each in world.json("list")]
     (status,) = world.wait(task, status=0)
     assert status["phrase"] == "no_changes"

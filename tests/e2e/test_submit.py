@@ -1,4 +1,4 @@
-"""Submitting: any prompt, any repository, refusals before anything exists, and a repository that stays as it was (T1-T5)."""
+"""Submitting: any prompt, any repository, refusals before anything exists, a repository that stays as it was."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_names_of_every_kind_survive_the_way_there_and_back(world):
 def test_nothing_secret_stands_in_argument_vectors_or_rows(world):
     prompt = "the secret word is xyzzy-4711"
     task = world.submit(f'touch "{world.marks}/on"; sleep 2', prompt=prompt)
-    eventually(lambda: (world.marks / "on").exists())
+    eventually((world.marks / "on").exists)
     for pid in os.listdir("/proc"):
         if pid.isdigit():
             try:

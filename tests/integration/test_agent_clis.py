@@ -11,7 +11,7 @@ import uuid
 from pathlib import Path
 
 import pytest
-from agents_fixtures import AgentClis, AgentHome, Ran, agent_clis, agent_home, scripted_model  # noqa: F401
+from agents_fixtures import AgentClis, AgentHome, Ran
 from tools.scripted_model import ScriptedModel
 
 from shunter.agents.contract import Ended, Launch, Outcome, Turn, Usage

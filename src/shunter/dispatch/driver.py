@@ -16,35 +16,36 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from ..agents import contract
 from ..agents.table import load
-from ..fleet.client import HostClient
 from ..fleet.places import Places
 from ..git.repository import open_repository
-from ..git.transfer import Transfer, fetch_result, import_result, open_transfer, push_base
+from ..git.transfer import Transfer, open_transfer, push_base
 from ..model.brief import Brief
-from ..model.records import Project, Task, Turn
+from ..model.records import Event, Project, Task, Turn
 from ..model.states import Step, TaskState, TurnState
+from ..policy.outcome import turn_state_of
 from ..store.briefs import read_brief, remove_brief
 from ..store.contract import Store
 from ..wire.errors import ShunterError
-from ..wire.ids import new_nonce
 from ..wire.messages import (
     AcceptAsk,
     AttemptRef,
     AttemptStatus,
     CancelAsk,
-    CloseAsk,
     End,
-    JobSpec,
+    Facts,
+    FactsAsk,
     Lease,
     LeaseAsk,
     LeaseRef,
     MirrorAsk,
     MirrorReady,
 )
+from .delivery import close_on_host, deliver_result
+from .hosts import HostEntry
+from .job import job_spec, prompt_of
 from .log import log
 
 # The host may hold the attempt; only its word or a tombstone ends the doubt.
@@ -53,28 +54,6 @@ BUSY_PAUSE_S = 1.0
 TRIES_BEFORE_ACCEPTANCE = 5
 FETCH_TRIES = 3
 ACTOR = "dispatcher"
-STATE_OF_OUTCOME = {
-    contract.CANCELLED: TurnState.CANCELLED,
-    contract.TIMED_OUT: TurnState.TIMED_OUT,
-    contract.LOST: TurnState.LOST,
-}
-WELL_ENDED = (contract.DONE, contract.NEEDS_INPUT, contract.BLOCKED, contract.UNKNOWN, contract.NO_CHANGES)
-
-
-@dataclass(frozen=True, slots=True)
-class HostEntry:
-    """A host of the pool as the driver needs it."""
-
-    name: str
-    client: HostClient
-    slots: int
-    memory_mb: int | None
-
-
-def turn_state_of(end: End) -> TurnState:
-    if end.outcome in STATE_OF_OUTCOME:
-        return STATE_OF_OUTCOME[end.outcome]
-    return TurnState.SUCCEEDED if end.outcome in WELL_ENDED else TurnState.FAILED
 
 
 class Driver:
@@ -178,10 +157,25 @@ class Driver:
             return False
         task, entry = self.store.load_task(turn.task_id), self._host(turn)
         brief = read_brief(self.places.prompts_dir, turn.id)
-        ask = AcceptAsk(self._token(turn), job_spec(task, turn, brief), prompt_of(brief))
+        permission = self._permission(task, turn, brief, entry)
+        ask = AcceptAsk(self._token(turn), job_spec(task, turn, brief, permission=permission), prompt_of(brief))
         with self._renewing(turn, entry):
             status: AttemptStatus = entry.client.call("attempt.accept", ask)
         return self._move(turn, Step.ACCEPTED, reason=None, session_id=status.session_id)
+
+    def _permission(self, task: Task, turn: Turn, brief: Brief, entry: HostEntry) -> str:
+        """What can be in force: an agent whose sandbox lacks a program runs without it, which is recorded (T12)."""
+        needed = load(brief.adapter).sandbox_programs()
+        if task.permission != "workspace" or not needed:
+            return task.permission
+        facts: Facts = entry.client.call("host.facts", FactsAsk(needed))
+        missing = [name for name in needed if facts.programs.get(name) is None]
+        if not missing:
+            return task.permission
+        reason = f"runs unattended: the sandbox of {brief.adapter} needs {', '.join(missing)}, missing on {entry.name}"
+        event = Event(time.time(), "permission", ACTOR, task.id, turn.id, turn.attempt_id, reason=reason)
+        self.store.record_events([event])
+        return "unattended"
 
     def _is_cancelled_before_acceptance(self, turn: Turn) -> bool:
         """Read before every remote step. A cancelled attempt leaves a tombstone, so it can never start later."""
@@ -265,9 +259,9 @@ class Driver:
         failure: ShunterError | None = None
         for attempt in range(FETCH_TRIES):
             try:
-                deliver_result(self.store, self._host(turn), self.places, task, end.publication.head_oid)
                 oid = end.publication.head_oid
-                return self._move(turn, Step.FETCHED, reason=None, fetched_oid=oid, head_oid=oid)
+                ref = deliver_result(self.store, self._host(turn), self.places, task, oid)
+                return self._move(turn, Step.FETCHED, reason=None, head_oid=oid, fetched_oid=oid, fetched_ref=ref)
             except ShunterError as exc:
                 failure = exc
                 if exc.code in UNKNOWN_OUTCOME:
@@ -412,7 +406,7 @@ class Driver:
             reason=reason[:300],
             tombstoned=tombstoned,
             error_code=error.code if error else None,
-            error_text=error.text if error else None,
+            error_text=worded(error) if error else None,
         )
         if first:
             remove_brief(self.places.prompts_dir, turn.id)
@@ -442,70 +436,6 @@ class Driver:
         return open_transfer(str(self.places.transfer_dir), open_repository(project.worktree))
 
 
-def prompt_of(brief: Brief) -> str:
-    return load(brief.adapter).prepare_prompt(brief.prompt)
-
-
-def job_spec(task: Task, turn: Turn, brief: Brief) -> JobSpec:
-    """All that the host needs, from the task and its brief. Raises AGENT_UNKNOWN or AGENT_OPTION."""
-    launch = load(brief.adapter).launch(
-        contract.Turn(
-            command=brief.command,
-            model=task.model,
-            effort=task.effort,
-            session_id=task.session_id if turn.number > 1 else None,
-            new_session_id=brief.new_session_id,
-            permission=task.permission,
-            max_turns=task.options.max_turns,
-            max_budget_usd=task.options.max_budget_usd,
-            env=brief.env,
-        )
-    )
-    return JobSpec(
-        attempt_id=turn.attempt_id or "",
-        job_id=turn.id,
-        task_id=task.id,
-        project_id=task.project_id,
-        nonce=new_nonce(),  # of a repeated acceptance the host keeps the first
-        number=turn.number,
-        title=task.title,
-        base_oid=task.base_oid,
-        agent=brief.adapter,
-        argv=launch.argv,
-        env=launch.env,
-        files=launch.files,
-        wants_schema=launch.wants_schema,
-        session_marker=launch.session.marker if launch.session else None,
-        session_key=launch.session.key if launch.session else None,
-        session_id=launch.session_id,
-        permission=launch.permission,
-        identity_name=brief.identity_name,
-        identity_email=brief.identity_email,
-        timeout_s=task.options.timeout_s or 0.0,
-        limits=brief.limits,
-        env_profile=task.options.env_profile,
-    )
-
-
-def deliver_result(store: Store, entry: HostEntry, places: Places, task: Task, head_oid: str) -> None:
-    """Fetch from the host into the transfer repository, then import one ref into the user's. Repeating is harmless."""
-    project = store.load_project(task)
-    repo = open_repository(project.worktree)
-    transfer = open_transfer(str(places.transfer_dir), repo)
-    transport = entry.client.transport
-    mirror = entry.client.session().hello.data_root + f"/mirrors/{task.project_id}.git"
-    fetch_result(
-        transfer,
-        transport.mirror_url(mirror),
-        upload_pack_command=transport.pack_command("upload-pack", "--task", task.id),
-        task_id=task.id,
-        head_oid=head_oid,
-    )
-    import_result(repo, transfer, host_name=entry.name, task_id=task.id, head_oid=head_oid)
-
-
-def close_on_host(entry: HostEntry, task: Task, *, delivered_oid: str | None, actor: str, force: bool) -> list[str]:
-    """Remove the workspace; what could not be removed. `force` discards what home does not have."""
-    proof = None if force else (delivered_oid or task.base_oid)
-    closed = entry.client.call("task.close", CloseAsk(task.id, task.project_id, proof, actor))
-    return list(closed.kept)
+def worded(error: ShunterError) -> str:
+    """Text and remedy in one, for a record that has room for one."""
+    return f"{error.text}; mend it with: {error.hint}" if error.hint else error.text

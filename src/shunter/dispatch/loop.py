@@ -15,19 +15,17 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any
 
-from ..fleet.client import HostClient
 from ..fleet.config import Config
 from ..fleet.places import Places
-from ..fleet.transport import LocalTransport
 from ..model.records import Owner, Turn
 from ..policy.claim import plan_claims
 from ..policy.placement import HostView
 from ..store.contract import Store
 from ..wire.ids import new_attempt_id
-from .driver import Driver, HostEntry
+from .driver import Driver
+from .hosts import HostEntry, open_hosts
 from .log import log
 from .wake import open_wake_fifo
 
@@ -35,22 +33,6 @@ LEASE_TTL_S = 15.0
 SAFETY_S = 5.0
 LINGER_S = 3.0  # how long an idle dispatcher keeps its sessions warm for the next command
 THREADS = 16
-
-HostListener = Callable[[str, str | None, dict[str, Any]], None]
-
-
-def open_hosts(config: Config, places: Places, listener: HostListener | None = None) -> dict[str, HostEntry]:
-    """Clients of the enabled hosts; nothing is contacted yet."""
-    entries = {}
-    for host in config.hosts:
-        if not host.enabled:
-            continue
-        transport = LocalTransport(host.name, host.data_root or places.host_data_root, host.python)
-        client = HostClient(transport)
-        if listener is not None:
-            client.listener = partial(listener, host.name)
-        entries[host.name] = HostEntry(host.name, client, host.slots, host.memory_mb)
-    return entries
 
 
 class Jobs:

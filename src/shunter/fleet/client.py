@@ -52,11 +52,15 @@ class Session:
         except OSError as exc:
             raise ShunterError("HOST_UNREACHABLE", f"host {self.host}: {exc.filename}: {exc.strerror}") from exc
         self.stderr_tail = b""
+        self.fault = ""  # why the session is no good, when that came over the wire
         threading.Thread(target=self._read_stderr, daemon=True).start()
         watchdog = threading.Timer(HELLO_LIMIT_S, self.process.kill)
         watchdog.start()
         try:
             self.hello = self._read_hello(nonce)
+        except BaseException:
+            self.close()
+            raise
         finally:
             watchdog.cancel()
         threading.Thread(target=self._read, daemon=True).start()
@@ -66,7 +70,7 @@ class Session:
         assert stdout is not None
         seen = b""
         while len(seen) < rpc.NOISE_LIMIT:
-            line = stdout.readline(rpc.NOISE_LIMIT)
+            line = stdout.readline(2 * rpc.NOISE_LIMIT)
             if not line:
                 break
             found = rpc.parse_hello(line, nonce)
@@ -74,17 +78,18 @@ class Session:
                 return found
             self._raise_refusal(line)
             seen += line
-        self.close()
         noise = (self.stderr_tail + seen)[-300:].decode("utf-8", "replace").strip()
         raise ShunterError("HOST_UNREACHABLE", f"host {self.host}: its helper did not greet: {noise or 'no output'}")
 
     def _raise_refusal(self, line: bytes) -> None:
         """The helper may say in a message why it does not start."""
-        if line.startswith(b'{"jsonrpc"'):
-            message = rpc.parse(line)
-            if message.error is not None:
-                self.close()
-                raise _error_of(self.host, message.error)
+        _, begin, rest = line.partition(b'{"jsonrpc"')  # a banner without a final newline may stand in front
+        try:
+            error = rpc.parse(begin + rest).error if begin else None
+        except ShunterError:
+            return  # noise that looks like it
+        if error is not None:
+            raise _error_of(self.host, error)
 
     def _read_stderr(self) -> None:
         assert self.process.stderr is not None
@@ -108,9 +113,14 @@ class Session:
                 if slot is not None:
                     slot[1] = message
                     slot[0].set()
-        except (ShunterError, ValueError, OSError):
+                elif message.id is None and message.error is not None:
+                    self.fault = message.error[1]
+        except ShunterError as exc:
+            self.fault = exc.text
+        except (ValueError, OSError):
             pass
-        self._end()
+        finally:
+            self._end()  # also after a fault of the listener: no call may wait for a reader that is gone
 
     def _end(self) -> None:
         with self.guard:
@@ -152,17 +162,16 @@ class Session:
 
     def _gone(self) -> ShunterError:
         tail = self.stderr_tail.decode("utf-8", "replace").strip().splitlines()
-        why = f": {tail[-1]}" if tail else ""
-        return ShunterError("HOST_UNREACHABLE", f"host {self.host}: the session ended{why}")
+        why = self.fault or (tail[-1] if tail else "")
+        return ShunterError("HOST_UNREACHABLE", f"host {self.host}: the session ended{': ' if why else ''}{why}")
 
     def close(self) -> None:
         """End the session; what it had begun on the host is finished there."""
-        for pipe in (self.process.stdin,):
-            try:
-                if pipe is not None:
-                    pipe.close()
-            except OSError:
-                pass
+        try:
+            if self.process.stdin is not None:
+                self.process.stdin.close()
+        except OSError:
+            pass
         threading.Thread(target=self._reap, daemon=True).start()
 
     def _reap(self) -> None:

@@ -9,22 +9,28 @@ from __future__ import annotations
 import dataclasses
 import errno
 import os
-import shutil
 import sys
-from typing import Optional, Tuple
+import time
+from typing import Callable, Optional, Tuple, TypeVar
 
 from ..agents import contract
 from ..agents.table import load
+from ..wire.codec import loads
 from ..wire.errors import ShunterError
 from ..wire.messages import End, FileChange, JobSpec, Publication, QuestionSeen, UsageSeen
-from .jobs import read_status, task_lock
+from .bell import ring_sessions
+from .durable import is_full, json_line, write_durably
+from .flock import hold_lock
 from .layout import Layout
 from .ledger import Ledger
-from .logs import read_extent, read_lines, read_tail
+from .logs import log_end, read_lines, read_tail
 from .publish import Published, publish_workspace
+from .remove import remove_workspace
 from .signals import Exited, read_exited
-from .supervisor import json_line, poke, write_durably
 from .workspace import Identity
+
+T = TypeVar("T")
+ROOM_PAUSE_S = 2.0
 
 # What we know better than the agent can say.
 KIND_OF_REASON = {
@@ -33,6 +39,7 @@ KIND_OF_REASON = {
     "terminated": contract.LOST,
     "supervisor_died": contract.LOST,
     "spawn_failed": contract.LAUNCH_FAILED,
+    "workspace_lost": contract.LAUNCH_FAILED,
 }
 WORDS_OF_REASON = {
     "timeout": "the turn ran into its time limit",
@@ -40,27 +47,43 @@ WORDS_OF_REASON = {
     "terminated": "the supervisor was told to stop by a signal from outside",
     "supervisor_died": "the supervisor died and left no account of the end (supervisor_died)",
     "spawn_failed": "the agent could not be started",
+    "workspace_lost": "the agent was not started, because its workspace cannot be entered",
 }
 
 
 def finish_attempt(layout: Layout, ledger: Ledger, spec: JobSpec, exited: Exited) -> None:
-    with task_lock(layout, spec.task_id):
+    with hold_lock(layout.task_lock(spec.task_id)):
         publication, error = _publish(layout, spec)
         outcome = _judge(layout, ledger, spec, exited, publication)
         end = _end(exited, outcome, publication, error)
         kind = "completed" if exited.reason == "exit" and exited.exit_code == 0 else "failed"
         pairs = {"attempt": spec.attempt_id, "nonce": spec.nonce, "outcome": outcome.kind}
-        write_durably(layout.signal(spec.attempt_id, kind), json_line(pairs), patient=True)
-        ledger.record_end(spec.attempt_id, end, actor="supervisor")
-    shutil.rmtree(os.path.join(layout.job(spec.attempt_id), "tmp"), ignore_errors=True)
-    poke(layout.run, spec.attempt_id)
+        when_there_is_room(lambda: write_durably(layout.signal(spec.attempt_id, kind), json_line(pairs)))
+        when_there_is_room(lambda: ledger.record_end(spec.attempt_id, end, actor="supervisor"))
+    ring_sessions(layout.run, spec.attempt_id)
+    remove_workspace(os.path.join(layout.job(spec.attempt_id), "tmp"))
+
+
+def when_there_is_room(act: Callable[[], T]) -> T:
+    """A full disk must not cost the account of an end; nobody waits but the lease."""
+    while True:
+        try:
+            return act()
+        except OSError as exc:
+            if not is_full(exc):
+                raise
+        except ShunterError as exc:
+            if exc.code != "DISK_FULL":
+                raise
+        time.sleep(ROOM_PAUSE_S)
 
 
 def publish_again(layout: Layout, ledger: Ledger, attempt_id: str) -> None:
     """Carry out a publication that failed when the turn ended; harmless when there is nothing to mend."""
     spec = ledger.load_spec(attempt_id)
-    with task_lock(layout, spec.task_id):
-        end = read_status(layout, ledger, attempt_id).end
+    with hold_lock(layout.task_lock(spec.task_id)):
+        row = ledger.find(attempt_id)
+        end = loads(End, row["end"], where="ledger", code="LEDGER_DAMAGED") if row and row["end"] else None
         if end is None or end.error_code is None:
             return
         publication, error = _publish(layout, spec)
@@ -87,7 +110,9 @@ def _publish(layout: Layout, spec: JobSpec) -> Tuple[Optional[Publication], Opti
     except ShunterError as exc:
         return None, exc
     except OSError as exc:
-        return None, ShunterError("PUBLISH_FAILED", f"{exc.filename}: {exc.strerror}")
+        return None, ShunterError("DISK_FULL" if is_full(exc) else "PUBLISH_FAILED", f"{exc.filename}: {exc.strerror}")
+    except Exception as exc:  # a fault of ours must not keep the attempt from ending
+        return None, ShunterError("INTERNAL", f"publication: {type(exc).__name__}: {exc}")
 
 
 def _publication(found: Published) -> Publication:
@@ -110,11 +135,9 @@ def _judge(
     layout: Layout, ledger: Ledger, spec: JobSpec, exited: Exited, publication: Optional[Publication]
 ) -> contract.Outcome:
     job = layout.job(spec.attempt_id)
-    stdout = read_extent(os.path.join(job, "stdout"), total=exited.stdout_bytes, kept=exited.stdout_kept)
-    stderr = read_extent(os.path.join(job, "stderr"), total=exited.stderr_bytes, kept=exited.stderr_kept)
     ended = contract.Ended(
-        lines=read_lines(os.path.join(job, "stdout"), stdout),
-        stderr_tail=read_tail(os.path.join(job, "stderr"), stderr, 65536),
+        lines=read_lines(os.path.join(job, "stdout")),
+        stderr_tail=read_tail(os.path.join(job, "stderr"), 65536),
         exit_code=exited.exit_code,
         signal=exited.signal,
         last_message=_last_message(job),
@@ -122,13 +145,17 @@ def _judge(
         files_changed=tuple(change.path for change in publication.files) if publication else (),
         previous_usage=_previous_usage(ledger, spec),
     )
-    outcome = load(spec.agent).find_outcome(ended)
+    try:
+        outcome = load(spec.agent).find_outcome(ended)
+    except Exception as exc:  # likewise
+        outcome = contract.Outcome(contract.UNKNOWN, f"the output could not be judged: {type(exc).__name__}: {exc}")
     kind = KIND_OF_REASON.get(exited.reason)
     if kind is None:
         return outcome
     words = WORDS_OF_REASON[exited.reason]
     if exited.errno:
-        words += f": {spec.argv[0]}: {os.strerror(exited.errno)}"
+        what = layout.workspace(spec.task_id) if exited.reason == "workspace_lost" else spec.argv[0]
+        words += f": {what}: {os.strerror(exited.errno)}"
     return dataclasses.replace(outcome, kind=kind, evidence=words, structured=False)
 
 
@@ -141,13 +168,15 @@ def _last_message(job: str) -> Optional[str]:
 
 
 def _previous_usage(ledger: Ledger, spec: JobSpec) -> Optional[contract.Usage]:
-    """What the session had used before this turn, for agents that count over the whole session."""
-    from ..wire.codec import loads
+    """What the session had used before this turn, for agents that count over the whole session.
 
+    Of the last turn that told: one that was lost or never started tells nothing, and the session goes on.
+    """
     for row in reversed(ledger.attempts_of(spec.task_id)):
         if row["end"] and row["attempt_id"] != spec.attempt_id:
             seen = loads(End, row["end"], where="ledger", code="LEDGER_DAMAGED").session_usage
-            return contract.Usage(**dataclasses.asdict(seen)) if seen else None
+            if seen is not None:
+                return contract.Usage(**dataclasses.asdict(seen))
     return None
 
 
@@ -158,6 +187,8 @@ def _end(
     if exited.reason == "spawn_failed":
         missing = exited.errno in (errno.ENOENT, errno.EACCES, errno.ENOTDIR, errno.ENOEXEC)
         code, text = ("AGENT_MISSING" if missing else "INTERNAL"), outcome.evidence
+    elif exited.reason == "workspace_lost":
+        code, text = "WORKTREE_INCONSISTENT", outcome.evidence
     elif exited.reason in ("supervisor_died", "terminated") and code is None:
         code, text = "TURN_LOST", outcome.evidence
     session_usage = outcome.session_usage
@@ -185,16 +216,8 @@ def _end(
 
 def unknown_end(layout: Layout, attempt_id: str) -> Exited:
     """For a supervisor that died: what is on disk is all there is, the exit status is unknown."""
-    job = layout.job(attempt_id)
-
-    def size(name: str) -> int:
-        try:
-            return os.stat(os.path.join(job, name)).st_size
-        except FileNotFoundError:
-            return 0
-
-    sizes = (size("stdout"), size("stdout"), size("stderr"), size("stderr"))
-    return Exited("supervisor_died", 0, None, None, 0, *sizes, None, None, 0.0)
+    out, err = (log_end(os.path.join(layout.job(attempt_id), name)) for name in ("stdout", "stderr"))
+    return Exited("supervisor_died", 0, None, None, 0, out, err, None, None, 0.0)
 
 
 def main() -> None:

@@ -2,24 +2,29 @@
 
 The account's environment is what its login shell exports, captured once and kept for 15 minutes in `login_env`
 (0600); nothing of the session that started us comes in. The shell gets ten seconds and prints between two markers, so
-banners and prompts do no harm; without an answer the bare minimum is used.
+banners and prompts do no harm, nor does a daemon of its start-up files that keeps the pipe open; without an answer the
+bare minimum is used.
 """
 
 from __future__ import annotations
 
 import os
 import pwd
+import select
+import signal
 import stat
 import subprocess
 import time
-from typing import Dict
+from typing import Dict, List, Optional
 
 from ..wire.errors import ShunterError
 from ..wire.ids import is_host_name, new_nonce
+from .durable import write_durably
 from .layout import Layout
-from .supervisor import write_durably
 
 KEPT_S = 900
+SHELL_LIMIT_S = 10.0
+ANSWER_LIMIT_BYTES = 4 << 20
 # Set by a shell for itself, or by the session that the shell was started in.
 NOT_OURS = ("_", "SHLVL", "PWD", "OLDPWD", "PS1", "TERM", "DISPLAY", "WAYLAND_DISPLAY", "SSH_AUTH_SOCK", "SSH_TTY")
 NOT_OURS_PREFIXES = ("SHUNTER_", "GIT_", "SSH_", "DBUS_", "VIRTUAL_ENV", "PYTHON")
@@ -44,28 +49,50 @@ def capture_login_environment() -> Dict[str, str]:
     base = minimal_environment()
     marker = new_nonce()
     script = f"echo {marker}; env -0; echo {marker}"
-    try:
-        done = subprocess.run(
-            [base["SHELL"], "-l", "-c", script],
-            env=base,
-            cwd=base["HOME"] if os.path.isdir(base["HOME"]) else "/",
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=10,
-            start_new_session=True,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return base
-    parts = done.stdout.split(marker.encode())
-    if len(parts) != 3:
+    answer = _run_login_shell([base["SHELL"], "-l", "-c", script], base, until=marker.encode())
+    if answer is None:
         return base
     found = {}
-    for pair in parts[1].lstrip(b"\r\n").split(b"\0"):
+    for pair in answer.lstrip(b"\r\n").split(b"\0"):
         name, equals, value = os.fsdecode(pair).partition("=")
         if equals and name and name not in NOT_OURS and not name.startswith(NOT_OURS_PREFIXES):
             found[name] = value
     return {**base, **found}
+
+
+def _run_login_shell(argv: List[str], env: Dict[str, str], *, until: bytes) -> Optional[bytes]:
+    """What it prints between two markers; None when they do not come in time. Its session is ended if it still runs."""
+    try:
+        shell = subprocess.Popen(
+            argv,
+            env=env,
+            cwd=env["HOME"] if os.path.isdir(env["HOME"]) else "/",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except OSError:
+        return None
+    assert shell.stdout is not None
+    seen = b""
+    give_up = time.monotonic() + SHELL_LIMIT_S
+    poll = select.poll()
+    poll.register(shell.stdout, select.POLLIN)
+    with shell.stdout as pipe:
+        while seen.count(until) < 2 and len(seen) < ANSWER_LIMIT_BYTES:
+            left_s = give_up - time.monotonic()
+            data = os.read(pipe.fileno(), 65536) if left_s > 0 and poll.poll(int(left_s * 1000) + 1) else b""
+            if not data:
+                break
+            seen += data
+    try:
+        shell.wait(timeout=max(0.1, give_up - time.monotonic()) if seen.count(until) == 2 else 0.1)
+    except subprocess.TimeoutExpired:
+        os.killpg(shell.pid, signal.SIGKILL)  # its leader is not reaped, so the group is still its own
+        shell.wait()
+    parts = seen.split(until)
+    return parts[1] if len(parts) == 3 else None
 
 
 def load_login_environment(layout: Layout) -> Dict[str, str]:
@@ -106,7 +133,7 @@ def load_profile(name: str) -> Dict[str, str]:
         if not text or text.startswith("#"):
             continue
         key, equals, value = _without_export(text).partition("=")
-        if not equals or not key.replace("_", "a").isalnum() or key[0].isdigit():
+        if not equals or not key.isascii() or not key.isidentifier():
             raise ShunterError("ENV_PROFILE_UNKNOWN", f"{path}, line {number}: expected NAME=value")
         if len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'":
             value = value[1:-1]

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from typing import Optional, Tuple
 
-from . import supervisor
+from .supervisor import read_boot_id, start_time
+
+__all__ = [
+    "ALIVE",
+    "DEAD",
+    "UNKNOWN",
+    "can_signal",
+    "judge_process",
+    "read_boot_id",
+    "signal_process",
+    "tagged_processes",
+]
 
 ALIVE, DEAD, UNKNOWN = "alive", "dead", "unknown"
-
-
-def read_boot_id() -> str:
-    """The kernel's id of this boot; empty where there is none."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
 
 
 def load_host_id(root: str) -> str:
@@ -96,17 +99,26 @@ def tagged_processes(attempt_id: str) -> list[Tuple[int, int]]:
     return found
 
 
-def signal_process(pid: int, start_time: Optional[int], number: int) -> bool:
-    """Signal exactly this process: through a pidfd, checked after it was opened, so a reused pid is never hit."""
+def can_signal() -> bool:
+    """Whether a process can be signalled without the risk that its pid belongs to another by then: Linux 5.3."""
     try:
-        handle = os.pidfd_open(pid)
+        os.close(os.pidfd_open(os.getpid()))
     except (AttributeError, OSError):
         return False
-    try:
-        if start_time is None or supervisor.start_time(pid) != start_time:
-            return False
-        import signal
+    return hasattr(signal, "pidfd_send_signal")
 
+
+def signal_process(pid: int, started: Optional[int], number: int) -> bool:
+    """Signal exactly this process: through a pidfd, checked after it was opened, so a reused pid is never hit."""
+    if started is None or not can_signal():
+        return False
+    try:
+        handle = os.pidfd_open(pid)
+    except OSError:
+        return False
+    try:
+        if start_time(pid) != started:
+            return False
         signal.pidfd_send_signal(handle, number)
         return True
     except OSError:

@@ -1,35 +1,30 @@
 """Taking an attempt on: prepare the workspace, store the attempt, then start its supervisor, then answer.
 
 Every function may be repeated for the same ids. The order is what makes one launch the most there can be: files of the
-job first, then the ledger's row, then the supervisor, which creates `launch` exclusively before it spawns.
+job first, then the ledger's row, then the supervisor, which creates `supervisor` exclusively before it spawns.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import fcntl
 import json
 import os
-import shutil
-import signal
 import subprocess
 import sys
-import time
-from typing import Dict, Iterator, List, Optional, Tuple
+from typing import Dict, List, Optional, Tuple
 
 from ..agents.result import SCHEMA
-from ..wire.codec import decode, loads
 from ..wire.errors import ShunterError
-from ..wire.messages import AcceptAsk, AttemptStatus, CloseAsk, Closed, End, JobSpec
+from ..wire.messages import AcceptAsk, AttemptStatus, JobSpec
+from .durable import is_full, sync_directory, write_durably
 from .environment import load_login_environment, load_profile
-from .identity import ALIVE, judge_process, read_boot_id, signal_process
+from .flock import hold_lock
 from .layout import Layout
 from .ledger import Ledger
-from .refs import drop_task_refs, published_head
-from .signals import read_exited, read_launched, read_supervisor
-from .supervisor import write_durably
-from .workspace import Identity, ensure_workspace, remove_workspace
+from .refs import published_head
+from .remove import remove_workspace
+from .status import read_status
+from .workspace import Identity, ensure_workspace
 
 LIBRARY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PR_SET_CHILD_SUBREAPER = 36
@@ -41,24 +36,14 @@ def python_argv(module: str, *arguments: str) -> Tuple[str, ...]:
     return (sys.executable, "-I", "-S", "-c", code, *arguments)
 
 
-@contextlib.contextmanager
-def task_lock(layout: Layout, task_id: str) -> Iterator[None]:
-    """One change of a task's workspace at a time, across processes; dies with its holder."""
-    fd = os.open(layout.task_lock(task_id), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(fd)
-
-
 def accept_attempt(layout: Layout, ledger: Ledger, ask: AcceptAsk) -> AttemptStatus:
     """Raises CHECKOUT_FAILED and others before anything was stored; then no agent ever starts for the attempt."""
     spec = ask.spec
     refuse_unsupervised()
-    with task_lock(layout, spec.task_id):
-        if ledger.find(spec.attempt_id) is None:
-            ledger.check_lease(spec.attempt_id, ask.token)
+    if not spec.argv or not spec.argv[0]:
+        raise ShunterError("PROTOCOL", "an attempt without a program")
+    with hold_lock(layout.task_lock(spec.task_id)):
+        if not ledger.was_accepted(spec, ask.token):
             workspace = ensure_workspace(
                 layout.workspace(spec.task_id),
                 mirror=layout.mirror(spec.project_id),
@@ -70,8 +55,10 @@ def accept_attempt(layout: Layout, ledger: Ledger, ask: AcceptAsk) -> AttemptSta
             turn_base = before or spec.base_oid
             write_job(layout, spec, prompt=ask.prompt, turn_base=turn_base)
             ledger.accept(spec, ask.token, workspace.notices)
-        start_supervisor(layout, spec.attempt_id)
-    return read_status(layout, ledger, spec.attempt_id)
+        status = read_status(layout, ledger, spec.attempt_id)
+        if status.state == "accepted":
+            start_supervisor(layout, spec.attempt_id)
+    return status
 
 
 def refuse_unsupervised() -> None:
@@ -83,7 +70,7 @@ def refuse_unsupervised() -> None:
 def write_job(layout: Layout, spec: JobSpec, *, prompt: str, turn_base: str) -> None:
     """The job's directory, complete and durable before the ledger knows of the attempt."""
     job = layout.job(spec.attempt_id)
-    shutil.rmtree(job, ignore_errors=True)  # of an acceptance that did not get as far as the ledger
+    remove_workspace(job)  # of an acceptance that did not get as far as the ledger
     os.makedirs(os.path.join(job, "tmp"), mode=0o700)
     places = {
         "{workspace}": layout.workspace(spec.task_id),
@@ -106,7 +93,8 @@ def write_job(layout: Layout, spec: JobSpec, *, prompt: str, turn_base: str) -> 
     if spec.session_id:
         os.makedirs(layout.task(spec.task_id), mode=0o700, exist_ok=True)
         write_durably(layout.session(spec.task_id), spec.session_id.encode() + b"\n")
-    _sync_directory(job)
+    sync_directory(job)
+    sync_directory(os.path.dirname(job))
 
 
 def _write(path: str, data: bytes) -> None:
@@ -116,15 +104,7 @@ def _write(path: str, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError as exc:
-        raise ShunterError("DISK_FULL" if exc.errno in (28, 122) else "IO", f"{path}: {exc.strerror}") from exc
-
-
-def _sync_directory(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+        raise ShunterError("DISK_FULL" if is_full(exc) else "IO", f"{path}: {exc.strerror}") from exc
 
 
 def _filled(text: str, places: Dict[str, str]) -> str:
@@ -155,7 +135,6 @@ def _start_file(layout: Layout, spec: JobSpec, places: Dict[str, str]) -> bytes:
     one = {
         "attempt": spec.attempt_id,
         "nonce": spec.nonce,
-        "boot_id": read_boot_id(),
         "run_dir": layout.run,
         "signals": layout.signals,
         "workspace": places["{workspace}"],
@@ -202,9 +181,9 @@ def _become_subreaper() -> None:
 
 
 def start_supervisor(layout: Layout, attempt_id: str) -> None:
-    """Harmless when one was started: the second finds `launch` and goes."""
+    """Harmless when one was started: the second finds its file `supervisor` and goes."""
     job = layout.job(attempt_id)
-    if os.path.exists(os.path.join(job, "launch")):
+    if os.path.exists(os.path.join(job, "supervisor")):
         return
     _children[:] = [child for child in _children if child.poll() is None]
     with open(os.path.join(job, "supervisor.log"), "ab") as log:
@@ -214,120 +193,17 @@ def start_supervisor(layout: Layout, attempt_id: str) -> None:
             stdout=log,
             stderr=log,
             cwd="/",
-            env={"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "HOME": os.environ.get("HOME", "/")},
+            env=own_environment(),
             start_new_session=True,
             preexec_fn=_become_subreaper,  # noqa: PLW1509 (one call into a library that is loaded)
         )
     _children.append(child)
 
 
+def own_environment() -> Dict[str, str]:
+    """Of our own programs that outlive a session: they must not carry the tag of a turn that home runs in."""
+    return {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "HOME": os.environ.get("HOME", "/")}
+
+
 def reap_supervisors() -> None:
     _children[:] = [child for child in _children if child.poll() is None]
-
-
-# --- asking ---------------------------------------------------------------------------------------------------------
-
-
-def read_status(layout: Layout, ledger: Ledger, attempt_id: str) -> AttemptStatus:
-    row = ledger.find(attempt_id)
-    if row is None:
-        return AttemptStatus(attempt_id, "unknown")
-    if row["state"] == "tombstoned":
-        return AttemptStatus(attempt_id, "tombstoned")
-    spec = loads(JobSpec, row["spec"], where="ledger", code="LEDGER_DAMAGED")
-    launched = read_launched(layout, attempt_id, spec.nonce)
-    state = "ended" if row["state"] == "ended" else "accepted"
-    if state == "accepted" and read_exited(layout, attempt_id, spec.nonce):
-        state = "exited"
-    elif state == "accepted" and launched:
-        state = "launched"
-    end = loads(End, row["end"], where="ledger", code="LEDGER_DAMAGED") if row["end"] else None
-    return AttemptStatus(
-        attempt_id,
-        state,
-        session_id=read_session(layout, spec.task_id),
-        accepted_at=row["accepted_at"],
-        launched_at=launched.at if launched else None,
-        ended_at=row["ended_at"],
-        pid=launched.pid if launched and state == "launched" else None,
-        cancel_requested=os.path.exists(os.path.join(layout.job(attempt_id), "cancel")),
-        end=end,
-        notices=decode(Tuple[str, ...], json.loads(row["notices"])),
-    )
-
-
-def read_session(layout: Layout, task_id: str) -> Optional[str]:
-    try:
-        with open(layout.session(task_id), encoding="utf-8") as file:
-            return file.read().strip() or None
-    except FileNotFoundError:
-        return None
-
-
-def cancel_attempt(layout: Layout, ledger: Ledger, attempt_id: str, actor: str) -> AttemptStatus:
-    """The intent is a file that the supervisor looks for; the signal only wakes it. Repeating is harmless."""
-    row = ledger.find(attempt_id)
-    if row is not None and row["state"] == "accepted":
-        path = os.path.join(layout.job(attempt_id), "cancel")
-        if not os.path.exists(path):
-            write_durably(path, actor.encode("utf-8", "surrogateescape") + b"\n")
-            ledger.note(actor, "cancel", attempt_id)
-        seen = read_supervisor(layout, attempt_id)
-        if seen and seen.get("boot_id") == read_boot_id():
-            signal_process(seen["pid"], seen.get("start_time"), signal.SIGUSR1)
-    return read_status(layout, ledger, attempt_id)
-
-
-def supervisor_state(layout: Layout, attempt_id: str) -> str:
-    """`starting`, `alive` or `dead`; starting for ten seconds at most, after which a start may be tried again."""
-    seen = read_supervisor(layout, attempt_id)
-    if seen is not None:
-        return "alive" if judge_process(seen["pid"], seen.get("start_time"), seen["boot_id"]) == ALIVE else "dead"
-    try:
-        age_s = time.time() - os.stat(os.path.join(layout.job(attempt_id), "launch")).st_mtime
-    except FileNotFoundError:
-        return "starting"  # never launched: it may be started
-    return "starting" if 0 <= age_s < 10 else "dead"
-
-
-# --- closing --------------------------------------------------------------------------------------------------------
-
-
-def close_task(layout: Layout, ledger: Ledger, ask: CloseAsk) -> Closed:
-    """Remove the workspace, the jobs' files and the task's refs. Refused while an attempt is not ended.
-
-    The head that home has must be the one that the last turn published, unless `delivered_oid` is None (discard).
-    """
-    with task_lock(layout, ask.task_id):
-        attempts = ledger.attempts_of(ask.task_id)
-        if any(row["state"] == "accepted" for row in attempts):
-            raise ShunterError("TASK_BUSY", f"task {ask.task_id} has a turn that is not over on this host")
-        if ask.delivered_oid is not None:
-            _require_delivered(layout, ask, attempts)
-        kept = [f"{each.path}: {each.reason}" for each in remove_workspace(layout.workspace(ask.task_id))]
-        for row in attempts:
-            shutil.rmtree(layout.job(row["attempt_id"]), ignore_errors=True)
-            for kind in ("launched", "exited", "completed", "failed"):
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(layout.signal(row["attempt_id"], kind))
-        if not kept:
-            shutil.rmtree(layout.task(ask.task_id), ignore_errors=True)
-            drop_task_refs(layout.mirror(ask.project_id), ask.task_id)
-        ledger.close_task(ask.task_id, actor=ask.actor, detail="discard" if ask.delivered_oid is None else "delivered")
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(layout.task_lock(ask.task_id))
-    return Closed(removed=not kept, kept=tuple(kept))
-
-
-def _require_delivered(layout: Layout, ask: CloseAsk, attempts: List[Dict[str, object]]) -> None:
-    for row in reversed(attempts):
-        end = loads(End, str(row["end"]), where="ledger", code="LEDGER_DAMAGED")
-        if end.publication is not None:
-            if end.publication.head_oid != ask.delivered_oid:
-                text = f"home has {ask.delivered_oid}, the last turn published {end.publication.head_oid}"
-                raise ShunterError("RESULT_UNDELIVERED", text, hint="shunter fetch, or close --discard")
-            return
-    if attempts and os.path.isdir(layout.workspace(ask.task_id)):
-        raise ShunterError(
-            "RESULT_UNDELIVERED", "no turn of this task published its work", hint="shunter close --discard"
-        )

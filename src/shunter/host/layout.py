@@ -44,3 +44,9 @@ class Layout:
 
     def task_lock(self, task_id: str) -> str:
         return os.path.join(self.locks, checked_id(task_id))
+
+    def recovery_lock(self, attempt_id: str) -> str:
+        return os.path.join(self.locks, checked_id(attempt_id))
+
+    def bell(self, pid: int) -> str:
+        return os.path.join(self.run, f"{pid}.bell")

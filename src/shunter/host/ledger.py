@@ -85,7 +85,7 @@ def sqlite_errors(path: str) -> Iterator[None]:
         if "full" in text:
             raise ShunterError("DISK_FULL", f"{path}: {text}", hint="free disk space on the host") from exc
         if "malformed" in text or "not a database" in text:
-            hint = "move the file aside; running turns keep their own records under jobs/ and signals/"
+            hint = "restore the ledger, or move it and jobs/ aside to begin anew"
             raise ShunterError("LEDGER_DAMAGED", f"{path}: {text}", hint=hint) from exc
         raise ShunterError("LEDGER_UNAVAILABLE", f"{path}: {text}") from exc
 
@@ -96,15 +96,31 @@ class Ledger:
     def __init__(self, path: str) -> None:
         self.path = path
         with sqlite_errors(path):
-            existed = os.path.exists(path) and os.path.getsize(path) > 0
             self.db = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
-            self.db.row_factory = sqlite3.Row
-            if existed:
-                self._check_form()
-            self.db.execute("PRAGMA journal_mode=WAL")
-            self.db.execute("PRAGMA synchronous=FULL")
-            if not existed or self._version() == 0:
-                self._create()
+            try:
+                self._open()
+            except BaseException:
+                self.db.close()
+                raise
+
+    def _open(self) -> None:
+        self.db.row_factory = sqlite3.Row
+        has_jobs, existed = self._has_jobs(), os.path.exists(self.path) and os.path.getsize(self.path) > 0
+        if existed:
+            self._check_form()
+        elif has_jobs:
+            text = f"{self.path}: missing or empty, but there are attempts in jobs/ beside it"
+            raise ShunterError("LEDGER_DAMAGED", text, hint="restore the ledger, or move jobs/ aside to begin anew")
+        self.db.execute("PRAGMA journal_mode=WAL")
+        self.db.execute("PRAGMA synchronous=FULL")
+        if not existed or self._version() == 0:
+            self._create()
+
+    def _has_jobs(self) -> bool:
+        try:
+            return bool(os.listdir(os.path.join(os.path.dirname(self.path), "jobs")))
+        except OSError:
+            return False
 
     def _version(self) -> int:
         return int(self.db.execute("PRAGMA user_version").fetchone()[0])
@@ -135,10 +151,11 @@ class Ledger:
             self.db.execute("BEGIN IMMEDIATE")
             try:
                 yield
+                self.db.execute("COMMIT")
             except BaseException:
-                self.db.execute("ROLLBACK")
+                if self.db.in_transaction:  # SQLite itself rolls back when the disk is full
+                    self.db.execute("ROLLBACK")
                 raise
-            self.db.execute("COMMIT")
 
     def rows(self, sql: str, *values: Any) -> List[sqlite3.Row]:
         with sqlite_errors(self.path):
@@ -194,10 +211,12 @@ class Ledger:
             self._touch(attempt_id)
 
     def check_lease(self, attempt_id: str, token: str) -> None:
-        self._require(attempt_id, token)
+        with sqlite_errors(self.path):
+            self._require(attempt_id, token)
 
     def _require(self, attempt_id: str, token: str) -> None:
-        row = self.db.execute("SELECT token FROM lease WHERE attempt_id = ?", (attempt_id,)).fetchone()
+        sql = "SELECT token FROM lease WHERE attempt_id = ? AND (used OR boot_id = ? AND expires_boottime_s >= ?)"
+        row = self.db.execute(sql, (attempt_id, read_boot_id(), boottime_s())).fetchone()
         if row is None or row["token"] != token:
             raise ShunterError("LEASE_LOST", f"attempt {attempt_id} holds no lease on this host")
 
@@ -213,22 +232,29 @@ class Ledger:
 
     # --- attempts ---------------------------------------------------------------------------------------------------
 
-    def accept(self, spec: JobSpec, token: str, notices: Tuple[str, ...]) -> bool:
-        """Store the attempt and bind its lease; False when it is stored already.
+    def was_accepted(self, spec: JobSpec, token: str) -> bool:
+        """Whether the attempt is stored already; when not, raises what forbids to accept it.
 
-        Raises TOMBSTONED, LEASE_LOST, or ATTEMPT_CONFLICT when another attempt of the job was accepted.
+        TOMBSTONED, LEASE_LOST, or ATTEMPT_CONFLICT when another attempt of the job was accepted.
         """
-        with self.writing():
+        with sqlite_errors(self.path):
             row = self.db.execute("SELECT state FROM attempt WHERE attempt_id = ?", (spec.attempt_id,)).fetchone()
+            if row and row["state"] == "tombstoned":
+                raise ShunterError("TOMBSTONED", f"attempt {spec.attempt_id} was given up")
             if row:
-                if row["state"] == "tombstoned":
-                    raise ShunterError("TOMBSTONED", f"attempt {spec.attempt_id} was given up")
-                return False
+                return True
             self._require(spec.attempt_id, token)
             sql = "SELECT attempt_id FROM attempt WHERE job_id = ? AND state <> 'tombstoned'"
             other = self.db.execute(sql, (spec.job_id,)).fetchone()
             if other:
                 raise ShunterError("ATTEMPT_CONFLICT", f"job {spec.job_id} was accepted as {other['attempt_id']}")
+            return False
+
+    def accept(self, spec: JobSpec, token: str, notices: Tuple[str, ...]) -> bool:
+        """Store the attempt and bind its lease; False when it is stored already. Raises what `was_accepted` does."""
+        with self.writing():
+            if self.was_accepted(spec, token):
+                return False
             self.db.execute(
                 "INSERT INTO attempt (attempt_id, job_id, state, spec, base_oid, accepted_at, notices)"
                 " VALUES (?, ?, 'accepted', ?, ?, ?, ?)",

@@ -1,68 +1,59 @@
-"""Reading an attempt's output by byte offset: the head, a marked gap, the tail (T16).
+"""Reading an attempt's output by byte offset: the head, then the pieces that `output.Log` kept, with the gaps (T16).
 
-Offsets count what the agent wrote, not what was kept: after the cap, `<stream>.a` and `<stream>.b` hold the last
-bytes in turns (see supervisor.Log), and the reader of an ended attempt jumps over the gap.
+Offsets count what the agent wrote, not what was kept. While the agent runs, a piece may go while it is read; what is
+then read is the next one, behind a gap.
 """
 
 from __future__ import annotations
 
-import base64
 import os
-from typing import Iterator, NamedTuple
+from binascii import b2a_base64
+from typing import Iterator, List, NamedTuple, Optional
 
 from ..wire.messages import LogChunk
 
-LINE_LIMIT = 16 << 20  # a longer line is cut when lines are read
+READ_BYTES = 1 << 20
+LINE_LIMIT = 4 << 20  # a longer line is cut to one byte more, which no adapter parses
 
 
-class Extent(NamedTuple):
-    """What there is of a stream: `kept` head bytes; once ended, `total` and the tail that starts at `tail_at`."""
-
-    kept: int
-    total: int
-    tail_at: int
-    tail: bytes
+class Piece(NamedTuple):
+    offset: int
+    size: int
+    path: str
 
 
-def read_extent(path: str, *, total: int, kept: int) -> Extent:
-    """Of an ended stream, by the figures that its supervisor signed."""
-    tail = b""
-    if total > kept:
-        halves = [_read(path + suffix) for suffix in (".a", ".b")]
-        size = max(len(half) for half in halves)
-        turns = -(-(total - kept) // size) if size else 0
-        newest = (turns - 1) % 2
-        tail = halves[1 - newest] + halves[newest] if turns > 1 else halves[newest]
-    return Extent(kept, total, total - len(tail), tail)
+def find_pieces(path: str) -> List[Piece]:
+    """What there is of the stream whose head stands at `path`, in order."""
+    directory, name = os.path.split(path)
+    found = []
+    for entry in os.listdir(directory) if os.path.isdir(directory) else ():
+        head, at, offset = entry.partition("@")
+        if head == name and (offset.isdigit() or not at):
+            full = os.path.join(directory, entry)
+            try:
+                found.append(Piece(int(offset or 0), os.stat(full).st_size, full))
+            except FileNotFoundError:
+                pass  # an old piece that went just now
+    return sorted(found)
 
 
-def _read(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except FileNotFoundError:
-        return b""
+def log_end(path: str) -> int:
+    """The offset behind the last byte that is kept."""
+    return max((piece.offset + piece.size for piece in find_pieces(path)), default=0)
 
 
-def read_running(path: str, offset: int, limit: int) -> LogChunk:
-    """While the agent runs: the head only; at the cap there is nothing more until the end."""
-    data = _read_at(path, offset, limit)
-    return LogChunk(offset, base64.b64encode(data).decode(), 0, offset + len(data), False)
-
-
-def read_ended(path: str, extent: Extent, offset: int, limit: int) -> LogChunk:
-    if offset < extent.kept:
-        data = _read_at(path, offset, min(limit, extent.kept - offset))
-        at, gap = offset, 0
-        if not data:  # the file is shorter than was signed: somebody removed it
-            return LogChunk(offset, "", extent.total - offset, extent.total, True)
-    else:
-        at = max(offset, extent.tail_at)
-        gap = at - offset
-        begin = at - extent.tail_at
-        data = extent.tail[begin : begin + limit]
-    after = at + len(data)
-    return LogChunk(at, base64.b64encode(data).decode(), gap, after, after >= extent.total)
+def read_chunk(path: str, offset: int, limit: int, *, total: Optional[int]) -> LogChunk:
+    """`total`: how much the agent wrote, once it has ended. A gap up to there is told as one."""
+    for piece in find_pieces(path):
+        if offset < piece.offset + piece.size:
+            at = max(offset, piece.offset)
+            data = _read_at(piece.path, at - piece.offset, min(limit, piece.offset + piece.size - at))
+            if data:
+                after = at + len(data)
+                text = b2a_base64(data, newline=False).decode()
+                return LogChunk(at, text, at - offset, after, total is not None and after >= total)
+    end = offset if total is None else max(total, offset)
+    return LogChunk(end, "", end - offset, end, total is not None)
 
 
 def _read_at(path: str, offset: int, limit: int) -> bytes:
@@ -76,33 +67,53 @@ def _read_at(path: str, offset: int, limit: int) -> bytes:
         os.close(fd)
 
 
-def read_lines(path: str, extent: Extent) -> Iterator[bytes]:
-    """Every kept line without its newline, the head's first; a line over 16 MiB is cut there, memory stays bounded."""
+def read_lines(path: str) -> Iterator[bytes]:
+    """Every kept line without its newline, in bounded memory; the rest of a line that a gap cut is left out."""
+    pending, skipping, at = b"", False, 0
+    for piece in find_pieces(path):
+        if piece.offset != at:
+            if pending:
+                yield pending
+            pending, skipping = b"", True
+        at = piece.offset + piece.size
+        for data in _blocks(piece.path):
+            lines = data.split(b"\n")
+            if skipping and len(lines) == 1:
+                continue
+            if skipping:
+                lines.pop(0)
+                skipping = False
+            else:
+                lines[0] = pending + lines[0]
+            pending = lines.pop()
+            for line in lines:
+                yield line.rstrip(b"\r")
+            if len(pending) > LINE_LIMIT:
+                yield pending[: LINE_LIMIT + 1]
+                pending, skipping = b"", True
+    if pending:
+        yield pending
+
+
+def _blocks(path: str) -> Iterator[bytes]:
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", 0) as file:
             while True:
-                line = file.readline(LINE_LIMIT)
-                if not line:
-                    break
-                if len(line) == LINE_LIMIT and not line.endswith(b"\n"):
-                    while True:
-                        rest = file.readline(LINE_LIMIT)
-                        if not rest or rest.endswith(b"\n"):
-                            break
-                yield line.rstrip(b"\r\n")
+                data = file.read(READ_BYTES)
+                if not data:
+                    return
+                yield data
     except FileNotFoundError:
-        pass
-    if extent.tail:
-        yield from extent.tail.split(b"\n")
+        return
 
 
-def read_tail(path: str, extent: Extent, limit: int) -> bytes:
-    """The last `limit` bytes of a stream."""
-    if extent.tail:
-        return extent.tail[-limit:]
-    try:
-        with open(path, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - limit))
-            return file.read(limit)
-    except FileNotFoundError:
-        return b""
+def read_tail(path: str, limit: int) -> bytes:
+    """The last bytes of a stream, at most `limit`, without a gap between them."""
+    found, begin = b"", None
+    for piece in reversed(find_pieces(path)):
+        missing = limit - len(found)
+        if missing <= 0 or (begin is not None and piece.offset + piece.size != begin):
+            break
+        found = _read_at(piece.path, max(0, piece.size - missing), missing) + found
+        begin = piece.offset
+    return found

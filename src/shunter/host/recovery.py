@@ -2,7 +2,8 @@
 
 `serve` starts this as a process of its own, so that it survives the session. It holds the attempt's lock; a second one
 goes at once. Processes are found by the run tag in their environment and by the attempt's cgroup, and signalled through
-a pidfd that was checked against their start time: never a process that is not ours.
+a pidfd that was checked against their start time: never a process that is not ours. Where there is no pidfd (Linux
+before 5.3) nothing is signalled: the audit says so, and the attempt waits until its processes end by themselves.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ import time
 from typing import Optional
 
 from .ending import finish_attempt, unknown_end
-from .identity import signal_process, tagged_processes
-from .jobs import supervisor_state, writable_cgroup
+from .identity import can_signal, signal_process, tagged_processes
 from .layout import Layout
 from .ledger import Ledger
 from .liveness import Evidence, recovery_veto
-from .signals import read_exited, read_supervisor
+from .logs import find_pieces
+from .signals import read_exited, read_launched, read_supervisor
+from .status import supervisor_state
+from .supervisor import read_start
 
 
 def needs_recovery(layout: Layout, attempt_id: str) -> bool:
@@ -35,24 +38,22 @@ def recover_attempt(layout: Layout, ledger: Ledger, attempt_id: str) -> None:
     ledger.note("recovery", "supervisor_died", attempt_id)
     exited = read_exited(layout, attempt_id, spec.nonce)
     if exited is None:
-        end_left_processes(attempt_id)
-        while True:
-            evidence = collect_evidence(layout, attempt_id, quiet_s=spec.limits.quiet_s)
-            if not recovery_veto(evidence):
-                break
-            end_left_processes(attempt_id)
+        if not can_signal():
+            ledger.note("recovery", "cannot_signal", attempt_id, "no pidfd on this kernel: waiting for its processes")
+        end_left_processes(layout, attempt_id)
+        while recovery_veto(collect_evidence(layout, spec.nonce, attempt_id, quiet_s=spec.limits.quiet_s)):
             time.sleep(min(1.0, max(0.05, spec.limits.quiet_s / 10)))
+            end_left_processes(layout, attempt_id)
         exited = unknown_end(layout, attempt_id)
     row = ledger.find(attempt_id)
     if row is not None and row["state"] == "accepted":
         finish_attempt(layout, ledger, spec, exited)
 
 
-def end_left_processes(attempt_id: str) -> int:
+def end_left_processes(layout: Layout, attempt_id: str) -> int:
     """How many were killed. Rounds, because a process may fork while we look."""
-    parent = writable_cgroup()
-    if parent:
-        group = os.path.join(parent, "shunter-" + attempt_id)
+    group = _cgroup_of(layout, attempt_id)
+    if group:
         with contextlib.suppress(OSError), open(os.path.join(group, "cgroup.kill"), "wb", 0) as file:
             file.write(b"1")
         with contextlib.suppress(OSError):
@@ -67,12 +68,21 @@ def end_left_processes(attempt_id: str) -> int:
     return killed
 
 
-def collect_evidence(layout: Layout, attempt_id: str, *, quiet_s: float) -> Evidence:
+def _cgroup_of(layout: Layout, attempt_id: str) -> Optional[str]:
+    """As its supervisor was told to make it: this process may be in another one."""
+    try:
+        parent = read_start(layout.job(attempt_id)).text(b"cgroup")
+    except OSError:
+        return None
+    return os.path.join(parent, "shunter-" + attempt_id) if parent else None
+
+
+def collect_evidence(layout: Layout, nonce: str, attempt_id: str, *, quiet_s: float) -> Evidence:
     seen = read_supervisor(layout, attempt_id)
     return Evidence(
         identity="full" if seen and seen.get("start_time") is not None else "partial",
         host="same",
-        signal="launched" if os.path.exists(layout.signal(attempt_id, "launched")) else "none",
+        signal="launched" if read_launched(layout, attempt_id, nonce) else "none",
         report="none",
         result_file=False,
         process="alive" if tagged_processes(attempt_id) else "dead",
@@ -91,7 +101,8 @@ def moved_within(layout: Layout, attempt_id: str, window_s: float) -> bool:
 
     task_id = attempt_id.split("-", maxsplit=1)[0]
     job = layout.job(attempt_id)
-    if any(is_recent(_mtime(os.path.join(job, name))) for name in ("stdout", "stderr")):
+    pieces = (piece for name in ("stdout", "stderr") for piece in find_pieces(os.path.join(job, name)))
+    if any(is_recent(_mtime(piece.path)) for piece in pieces):
         return True
     pending = [layout.workspace(task_id)]
     while pending:
@@ -115,7 +126,7 @@ def _mtime(path: str) -> float:
 
 
 def take_recovery_lock(layout: Layout, attempt_id: str) -> Optional[int]:
-    fd = os.open(os.path.join(layout.job(attempt_id), "recovery.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = os.open(layout.recovery_lock(attempt_id), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -1,7 +1,7 @@
 """One session of the helper: JSON-RPC over stdio, events pushed, gone with its session.
 
 The main thread reads requests; each runs in a thread of its own with its own ledger connection, so a long checkout
-does not hold up a question. One thread listens at `run/<pid>.fifo`, where supervisors say that something changed, and
+does not hold up a question. One thread listens at the session's bell, where supervisors say that something changed, and
 once a second looks whether a supervisor died. When stdin ends, what was begun is finished and the process goes; turns
 need no session.
 """
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any, BinaryIO, Dict, List, Optional, Set, Tuple
+from typing import Any, BinaryIO, Dict, List, Optional, Tuple
 
 from .. import __version__
 from ..wire import rpc
@@ -41,28 +41,27 @@ from ..wire.messages import (
     MirrorReady,
     Nothing,
 )
+from .bell import heard, open_bell
+from .closing import close_task
+from .durable import is_full, remove
 from .ending import publish_again
 from .facts import memory_available_mb, probe_facts
 from .identity import load_host_id, os_name, read_boot_id
-from .jobs import (
-    accept_attempt,
-    cancel_attempt,
-    close_task,
-    python_argv,
-    read_status,
-    reap_supervisors,
-    start_supervisor,
-    supervisor_state,
-)
+from .jobs import accept_attempt, own_environment, python_argv, reap_supervisors, start_supervisor
 from .layout import Layout
 from .ledger import LEASE_TTL_S, Ledger
-from .logs import read_ended, read_extent, read_running
+from .logs import log_end, read_chunk
 from .mirror import ensure_mirror, pin_base
 from .recovery import needs_recovery
 from .signals import read_exited
+from .status import cancel_attempt, read_status, supervisor_state
 
 FOLLOW_TICK_S = 0.05
 WATCH_TICK_S = 1.0
+TRY_AGAIN_S = 10.0  # what was started for an attempt and did not help is started again
+REQUESTS = 64
+LONG_REQUESTS = 8  # of those, at work on git and files at one time; the others wait and hold up no question
+LONG = ("mirror.prepare", "attempt.accept", "attempt.publish", "task.close")
 
 
 class Host:
@@ -121,16 +120,16 @@ class Host:
             return LogChunk(ask.offset, "", 0, ask.offset, True)
         spec = self.ledger.load_spec(ask.attempt_id)
         exited = read_exited(self.layout, ask.attempt_id, spec.nonce)
-        if exited is None and row["state"] != "ended":
-            return read_running(path, ask.offset, ask.limit)
+        total: Optional[int] = None
         if exited is not None:
             total = exited.stdout_bytes if ask.stream == "stdout" else exited.stderr_bytes
-            kept = exited.stdout_kept if ask.stream == "stdout" else exited.stderr_kept
-        else:
-            total = kept = os.path.getsize(path) if os.path.exists(path) else 0
-        return read_ended(path, read_extent(path, total=total, kept=kept), ask.offset, ask.limit)
+        elif row["state"] == "ended":
+            total = log_end(path)
+        return read_chunk(path, ask.offset, ask.limit, total=total)
 
     def log_follow(self, ask: FollowAsk) -> Nothing:
+        if ask.stream not in ("stdout", "stderr"):
+            raise ShunterError("PROTOCOL", "log.follow: stream is stdout or stderr")
         self.session.follow(os.path.join(self.layout.job(ask.attempt_id), ask.stream), ask.attempt_id, ask.stream)
         return Nothing()
 
@@ -143,10 +142,11 @@ class Session:
         self.layout, self.nonce, self.source, self.sink = layout, nonce, source, sink
         self.writing = threading.Lock()
         self.local = threading.local()
-        self.slots = threading.BoundedSemaphore(8)  # requests at work at one time
+        self.room = threading.BoundedSemaphore(REQUESTS)
+        self.long = threading.BoundedSemaphore(LONG_REQUESTS)
         self.followed: Dict[str, Tuple[str, str, int]] = {}
         self.recovering: Dict[str, subprocess.Popen[bytes]] = {}
-        self.restarted: Set[str] = set()
+        self.tried_at: Dict[str, float] = {}
 
     def run(self) -> None:
         self.send(rpc.hello_line(self.nonce, greeting(self.layout)))
@@ -154,34 +154,46 @@ class Session:
         workers: List[threading.Thread] = []
         while True:
             line = self.source.readline(rpc.MESSAGE_LIMIT + 1)
+            if len(line) > rpc.MESSAGE_LIMIT:
+                self.send(rpc.failure(None, ShunterError("PROTOCOL", "a message is over the limit of 1 MiB")))
+                break
             if not line.endswith(b"\n"):
-                break  # the end of the session, or a message over the limit: both end it
+                break
+            self.room.acquire()
             worker = threading.Thread(target=self.handle, args=(line,))
             worker.start()
             workers = [each for each in workers if each.is_alive()] + [worker]
         for worker in workers:
             worker.join(timeout=60)
+        remove(self.layout.bell(os.getpid()))
 
     def handle(self, line: bytes) -> None:
         number = None
-        with self.slots:
-            try:
-                message = rpc.parse(line)
-                number = message.id
-                if message.method not in METHODS:
-                    raise ShunterError("PROTOCOL", f"no method {message.method!r}")
-                takes, _ = METHODS[message.method]
-                host = Host(self.layout, self)
-                try:
-                    ask = rpc.decoded(takes, message.params, message.method)
-                    reply = getattr(host, message.method.replace(".", "_"))(ask)
-                finally:
-                    host.ledger.close()
-                self.send(rpc.answer(number or 0, reply))
-            except ShunterError as exc:
-                self.send(rpc.failure(number, exc))
-            except Exception as exc:
-                self.send(rpc.failure(number, fault_of(exc)))
+        try:
+            message = rpc.parse(line)
+            number = message.id
+            if number is None or message.method not in METHODS:
+                raise ShunterError("PROTOCOL", f"no method {message.method!r}, or no id")
+            if message.method in LONG:
+                with self.long:
+                    reply = self.answer_to(message.method, message.params)
+            else:
+                reply = self.answer_to(message.method, message.params)
+            self.send(rpc.answer(number, reply))
+        except ShunterError as exc:
+            self.send(rpc.failure(number, exc))
+        except Exception as exc:
+            self.send(rpc.failure(number, fault_of(exc)))
+        finally:
+            self.room.release()
+
+    def answer_to(self, method: str, params: Any) -> Any:
+        ask = rpc.decoded(METHODS[method][0], params, method)
+        host = Host(self.layout, self)
+        try:
+            return getattr(host, method.replace(".", "_"))(ask)
+        finally:
+            host.ledger.close()
 
     def send(self, data: bytes) -> None:
         with self.writing:
@@ -197,38 +209,33 @@ class Session:
     # --- what happens by itself -------------------------------------------------------------------------------------
 
     def watch(self) -> None:
-        path = os.path.join(self.layout.run, f"{os.getpid()}.fifo")
-        try:
-            os.unlink(path)
-        except FileNotFoundError:
-            pass
-        os.mkfifo(path, 0o600)
-        fifo = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)  # read-write: no end of file between writers
         poll = select.poll()
-        poll.register(fifo, select.POLLIN)
-        checked_at = 0.0
+        bell = -1
         try:
-            while True:
-                tick_s = FOLLOW_TICK_S if self.followed else WATCH_TICK_S
-                if poll.poll(int(tick_s * 1000)):
-                    for word in sorted(set(os.read(fifo, 65536).decode("ascii", "replace").split())):
-                        self.send(rpc.notification("attempt.changed", {"attempt_id": word}))
-                self.tell_growth()
-                if time.monotonic() - checked_at >= WATCH_TICK_S:
-                    checked_at = time.monotonic()
-                    self.look_after_supervisors()
-        finally:
-            os.close(fifo)
+            bell = open_bell(self.layout.bell(os.getpid()))
+            poll.register(bell, select.POLLIN)
+        except OSError as exc:
+            sys.stderr.write(f"shunter-host: no bell, so home has to ask: {exc}\n")
+        checked_at = 0.0
+        while True:
+            tick_s = FOLLOW_TICK_S if self.followed else WATCH_TICK_S
+            if poll.poll(int(tick_s * 1000)):
+                for word in sorted(heard(bell)):
+                    self.send(rpc.notification("attempt.changed", {"attempt_id": word}))
+            self.tell_growth()
+            if time.monotonic() - checked_at >= WATCH_TICK_S:
+                checked_at = time.monotonic()
+                self.look_after_supervisors()
 
     def tell_growth(self) -> None:
         for path, (attempt_id, stream, size) in list(self.followed.items()):
-            try:
-                now = os.stat(path).st_size
-            except FileNotFoundError:
-                continue
+            is_over = os.path.exists(self.layout.signal(attempt_id, "exited"))  # asked first: then nothing grows
+            now = log_end(path)
             if now != size:
                 self.followed[path] = (attempt_id, stream, now)
                 self.send(rpc.notification("log.grew", {"attempt_id": attempt_id, "stream": stream, "size": now}))
+            if is_over:
+                del self.followed[path]
 
     def look_after_supervisors(self) -> None:
         """Start what was accepted and never started; recover what lost its supervisor (both harmless to repeat)."""
@@ -236,35 +243,46 @@ class Session:
         self.recovering = {key: child for key, child in self.recovering.items() if child.poll() is None}
         try:
             ledger = Ledger(self.layout.ledger)
+            try:
+                waiting = ledger.accepted_attempts()
+            finally:
+                ledger.close()
         except ShunterError:
             return
-        try:
-            for attempt_id in ledger.accepted_attempts():
-                if supervisor_state(self.layout, attempt_id) == "starting" and attempt_id not in self.restarted:
-                    self.restarted.add(attempt_id)
-                    start_supervisor(self.layout, attempt_id)
-                elif attempt_id not in self.recovering and needs_recovery(self.layout, attempt_id):
-                    self.recovering[attempt_id] = self.start_recovery(attempt_id)
-        except Exception as exc:
-            sys.stderr.write(f"shunter-host: {exc}\n")
-        finally:
-            ledger.close()
+        for attempt_id in waiting:
+            try:
+                self.look_after(attempt_id)
+            except Exception as exc:  # one attempt's trouble is not another's
+                sys.stderr.write(f"shunter-host: {attempt_id}: {exc}\n")
+
+    def look_after(self, attempt_id: str) -> None:
+        if attempt_id in self.recovering or time.monotonic() < self.tried_at.get(attempt_id, 0.0) + TRY_AGAIN_S:
+            return
+        if supervisor_state(self.layout, attempt_id) == "starting":
+            self.tried_at[attempt_id] = time.monotonic()
+            start_supervisor(self.layout, attempt_id)
+        elif needs_recovery(self.layout, attempt_id):
+            self.tried_at[attempt_id] = time.monotonic()
+            self.recovering[attempt_id] = self.start_recovery(attempt_id)
 
     def start_recovery(self, attempt_id: str) -> subprocess.Popen[bytes]:
-        with open(os.path.join(self.layout.job(attempt_id), "supervisor.log"), "ab") as log:
+        """A process of its own, so that it survives the session."""
+        log = os.path.join(self.layout.job(attempt_id), "supervisor.log")
+        with open(log if os.path.isdir(os.path.dirname(log)) else os.devnull, "ab") as file:
             return subprocess.Popen(
                 python_argv("recovery", self.layout.root, attempt_id),
                 stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
+                stdout=file,
+                stderr=file,
                 cwd="/",
+                env=own_environment(),
                 start_new_session=True,
             )
 
 
 def fault_of(exc: Exception) -> ShunterError:
     if isinstance(exc, OSError):
-        code = "DISK_FULL" if exc.errno in (28, 122) else "IO"
+        code = "DISK_FULL" if is_full(exc) else "IO"
         return ShunterError(code, f"{exc.filename or 'host'}: {exc.strerror}")
     return ShunterError("INTERNAL", f"{type(exc).__name__}: {exc}")
 
@@ -297,6 +315,7 @@ def open_session(data_root: str, nonce: str, source: Optional[Any] = None, sink:
     try:
         layout.make()
     except OSError as exc:
-        raise ShunterError("LEDGER_UNAVAILABLE", f"{exc.filename}: {exc.strerror}") from exc
+        code = "DISK_FULL" if is_full(exc) else "LEDGER_UNAVAILABLE"
+        raise ShunterError(code, f"{exc.filename}: {exc.strerror}") from exc
     Ledger(layout.ledger).close()
     return Session(layout, nonce, source or sys.stdin.buffer, sink or sys.stdout.buffer)

@@ -17,9 +17,7 @@ class Exited(NamedTuple):
     signal: Optional[int]
     background: int
     stdout_bytes: int
-    stdout_kept: int
     stderr_bytes: int
-    stderr_kept: int
     cpu_s: Optional[float]
     peak_rss_kib: Optional[int]
     at: float
@@ -59,7 +57,7 @@ def read_launched(layout: Layout, attempt_id: str, nonce: str) -> Optional[Launc
 
 
 def read_supervisor(layout: Layout, attempt_id: str) -> Optional[Dict[str, Any]]:
-    """{pid, start_time, boot_id} of the supervisor, once it introduced itself."""
+    """{pid, start_time, boot_id} of the supervisor, once it introduced itself: from then on it may have launched."""
     try:
         with open(layout.job(attempt_id) + "/supervisor", "rb") as file:
             body = json.loads(file.read())

@@ -4,8 +4,14 @@ Python caches no byte code of a zip file; from the directory every later start t
 supervisor needs a third less memory, because nothing is compiled in it. Runs as a script: no relative imports.
 """
 
+from __future__ import annotations
+
 import os
 import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 
 def unpacked(archive: str, data_root: str) -> str:
@@ -27,8 +33,15 @@ def _unpack(archive: str, target: str) -> None:
 
     os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
     aside = target + "." + os.urandom(4).hex()
-    with zipfile.ZipFile(archive) as packed:
-        packed.extractall(aside)
+    try:
+        with zipfile.ZipFile(archive) as packed:
+            packed.extractall(aside)
+        for directory, _, names in os.walk(aside):
+            for name in (".", *names):
+                _sync(os.path.join(directory, name))  # or a power cut could leave empty files under this name for ever
+    except OSError:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
     try:
         os.rename(aside, target)
     except OSError:  # somebody else was first
@@ -37,13 +50,35 @@ def _unpack(archive: str, target: str) -> None:
             raise
 
 
+def _sync(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _refuse(exc: OSError) -> NoReturn:
+    """As `wire.rpc.failure` writes it; the module is in the archive that could not be unpacked."""
+    import errno
+    import json
+
+    code = "DISK_FULL" if exc.errno in (errno.ENOSPC, errno.EDQUOT) else "IO"
+    error = {"code": -32000, "message": f"{exc.filename}: {exc.strerror}", "data": {"code": code, "hint": None}}
+    print(json.dumps({"jsonrpc": "2.0", "id": None, "error": error}, separators=(",", ":")))
+    sys.exit(74)
+
+
 def main() -> None:
     words = sys.argv
     at = words.index("--data-root") if "--data-root" in words else -1
     if at < 0 or at + 1 >= len(words):
         sys.stderr.write("shunter-host: option --data-root is missing\n")
         sys.exit(64)
-    sys.path[0] = unpacked(sys.path[0], os.path.realpath(os.path.expanduser(words[at + 1])))
+    try:
+        sys.path[0] = unpacked(sys.path[0], os.path.realpath(os.path.expanduser(words[at + 1])))
+    except OSError as exc:
+        _refuse(exc)
     from shunter.host.main import main as run
 
     run()

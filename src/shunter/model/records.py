@@ -71,6 +71,7 @@ class Task:
     last_outcome: Optional[str] = None  # kind, see agents.contract
     head_oid: Optional[str] = None  # published on the host
     fetched_oid: Optional[str] = None  # delivered home
+    fetched_ref: Optional[str] = None  # where it stands in the user's repository
     session_id: Optional[str] = None
     options: Options = NO_OPTIONS
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..dispatch.driver import close_on_host, deliver_result
+from ..dispatch.delivery import close_on_host, deliver_result
 from ..git.forget import forget_task
 from ..model.records import Task, Turn
 from ..model.states import Step, TaskState, TurnState
@@ -14,7 +14,7 @@ from ..store.briefs import remove_brief
 from ..wire.errors import ShunterError
 from ..wire.messages import AttemptRef
 from .home import Home
-from .view import TaskView, view_task
+from .view import TaskView, load_view
 
 POLL_S = 0.05
 WAKE_EVERY_S = 2.0
@@ -28,7 +28,7 @@ def cancel_task(home: Home, prefix: str, *, actor: str) -> TaskView:
         settle_waiting(home, task, home.store.load_turn(turn.id), actor=actor)
     if turn is not None:
         home.wake()
-    return load_view(home, task.id)
+    return load_view(home.store, task.id)
 
 
 def settle_waiting(home: Home, task: Task, turn: Turn, *, actor: str) -> None:
@@ -46,11 +46,6 @@ def settle_waiting(home: Home, task: Task, turn: Turn, *, actor: str) -> None:
     if settled and first:
         remove_brief(home.places.prompts_dir, turn.id)
         forget_task(home.places.transfer_dir, home.store.load_project(task).repo_id, task.id)
-
-
-def load_view(home: Home, task_id: str) -> TaskView:
-    turns = home.store.load_turns(task_id)
-    return view_task(home.store.load_task(task_id), turns[-1] if turns else None)
 
 
 def is_over(view: TaskView) -> bool:
@@ -74,7 +69,7 @@ def wait_for(
     seen: dict[str, str] = {}
     wake_at = time.monotonic()
     while True:
-        views = [load_view(home, task_id) for task_id in task_ids]
+        views = [load_view(home.store, task_id) for task_id in task_ids]
         for view in views:
             if seen.get(view.task.id) != view.phrase:
                 seen[view.task.id] = view.phrase
@@ -107,9 +102,9 @@ def fetch_task(home: Home, prefix: str) -> TaskView:
     if publication is None:
         raise ShunterError("FETCH_FAILED", f"nothing was published: {end.error_text or end.evidence}")
     if publication.commits:
-        deliver_result(home.store, entry, home.places, task, publication.head_oid)
-        home.store.mark_fetched(task.id, publication.head_oid, actor="user", now=time.time())
-    return load_view(home, task.id)
+        ref = deliver_result(home.store, entry, home.places, task, publication.head_oid)
+        home.store.mark_fetched(task.id, publication.head_oid, ref=ref, actor="user", now=time.time())
+    return load_view(home.store, task.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +119,7 @@ def close_task(home: Home, prefix: str, *, discard: bool, actor: str) -> ClosedT
     Raises RESULT_UNDELIVERED when home does not have what the last turn published, unless `discard`.
     """
     task = home.store.find_task(prefix)
-    view = load_view(home, task.id)
+    view = load_view(home.store, task.id)
     if not is_over(view):
         raise ShunterError("TASK_BUSY", f"task {task.id} is {view.phrase}", hint=f"shunter cancel {task.id}")
     kept: list[str] = []
@@ -136,7 +131,7 @@ def close_task(home: Home, prefix: str, *, discard: bool, actor: str) -> ClosedT
     for turn in home.store.load_turns(task.id):
         remove_brief(home.places.prompts_dir, turn.id)
     forget_task(home.places.transfer_dir, home.store.load_project(task).repo_id, task.id)
-    return ClosedTask(load_view(home, task.id), tuple(kept))
+    return ClosedTask(load_view(home.store, task.id), tuple(kept))
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +148,7 @@ def reconcile(home: Home) -> list[Repair]:
         home.wake()
         repairs += [Repair(turn.task_id, f"{turn.step}: asked again") for turn in home.store.open_turns()]
     for task in home.store.list_tasks(states=[TaskState.OPEN, TaskState.LOST], limit=100_000):
-        turn = load_view(home, task.id).turn
+        turn = load_view(home.store, task.id).turn
         if turn is None or turn.step != Step.SETTLED or turn.error_code not in ("FETCH_FAILED", "PUBLISH_FAILED"):
             continue
         if task.fetched_oid is not None and task.fetched_oid == task.head_oid and turn.error_code == "FETCH_FAILED":

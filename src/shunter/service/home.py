@@ -13,7 +13,7 @@ from ..store.sqlite import open_store
 from ..wire.errors import ShunterError
 
 if TYPE_CHECKING:
-    from ..dispatch.driver import HostEntry
+    from ..dispatch.hosts import HostEntry
     from ..fleet.config import Config
 
 
@@ -52,7 +52,7 @@ class Home:
 
     @cached_property
     def hosts(self) -> dict[str, HostEntry]:
-        from ..dispatch.loop import open_hosts
+        from ..dispatch.hosts import open_hosts
 
         return open_hosts(self.config, self.places)
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..agents import contract
-from ..dispatch.driver import WELL_ENDED
 from ..model.records import Attempt, Event, Task, Turn
-from ..model.states import Step, TaskState, TurnState
+from ..model.states import Step, TaskState
 from ..store.contract import Store
-from ..wire.errors import CODES
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +35,13 @@ class Timing:
     stages: tuple[tuple[str, float | None], ...]
 
 
-def result_ref(task: Task) -> str | None:
-    if task.fetched_oid is None or task.host is None:
-        return None
-    return f"refs/remotes/shunter/{task.host}/task/{task.id}"
-
-
 def view_task(task: Task, turn: Turn | None) -> TaskView:
-    return TaskView(task, turn, phrase_of(task, turn), result_ref(task))
+    return TaskView(task, turn, phrase_of(task, turn), task.fetched_ref)
+
+
+def load_view(store: Store, task_id: str) -> TaskView:
+    turns = store.load_turns(task_id)
+    return view_task(store.load_task(task_id), turns[-1] if turns else None)
 
 
 def phrase_of(task: Task, turn: Turn | None) -> str:
@@ -104,30 +99,3 @@ def timing_of(turn: Turn) -> Timing:
     return Timing(
         turn.id, tuple((name, None if start is None or end is None else end - start) for name, start, end in marks)
     )
-
-
-def exit_status_of(turn: Turn) -> int:
-    """For `--wait` of one turn: the agent's own status, or what stands for it (T20)."""
-    end = turn.outcome
-    if end is None:
-        if turn.state == TurnState.CANCELLED:
-            return 130
-        return CODES[turn.error_code].exit_status if turn.error_code in CODES else 70
-    if end.outcome == contract.TIMED_OUT:
-        return 124
-    if end.outcome == contract.LOST or turn.error_code in ("PUBLISH_FAILED", "FETCH_FAILED"):
-        return 70
-    if end.outcome == contract.LAUNCH_FAILED:
-        return CODES[turn.error_code or "INTERNAL"].exit_status
-    if end.signal is not None:
-        return 128 + end.signal
-    if end.exit_code:
-        return end.exit_code
-    if end.outcome == contract.CANCELLED:
-        return 143
-    return 0 if end.outcome in WELL_ENDED and end.outcome != contract.BLOCKED else 1
-
-
-def worst_status(turns: Sequence[Turn]) -> int:
-    """For a `wait` of several: 0, or 1 when any ended badly."""
-    return int(any(exit_status_of(turn) for turn in turns))

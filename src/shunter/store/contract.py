@@ -31,7 +31,8 @@ class Facts(TypedDict, total=False):
     lease_token: str | None  # of the attempt
     session_id: str | None  # of the task; the first one stays
     head_oid: str | None  # of the task
-    fetched_oid: str | None  # of the task
+    fetched_oid: str | None  # of the task, together with fetched_ref
+    fetched_ref: str | None
 
 
 class Store(Protocol):
@@ -68,8 +69,8 @@ class Store(Protocol):
     def record_session(self, task_id: str, session_id: str) -> bool:
         """Keep the agent's session id the moment it is known (T10). False when another one is kept: the first stays."""
 
-    def mark_fetched(self, task_id: str, oid: str, *, actor: str, now: float) -> bool:
-        """This commit of the task is at home. False when it was already recorded; a second call is harmless."""
+    def mark_fetched(self, task_id: str, oid: str, *, ref: str, actor: str, now: float) -> bool:
+        """This commit is at home, under this ref. False when that was recorded before; a second call is harmless."""
 
     def close_task(self, task_id: str, *, actor: str, reason: str, now: float) -> bool:
         """Close an open or lost task. False when it is closed or abandoned. Raises TASK_UNKNOWN, TASK_BUSY."""

@@ -190,7 +190,10 @@ def _translated(exc: sqlite3.Error, path: str) -> ShunterError:
     code = getattr(exc, "sqlite_errorcode", 0) or 0
     name = getattr(exc, "sqlite_errorname", None) or type(exc).__name__
     primary = code & 0xFF
-    if primary == sqlite3.SQLITE_FULL:
+    # The files beside the store (-wal, -shm) meet a full disk as an I/O error or as one that cannot be opened.
+    if primary == sqlite3.SQLITE_FULL or (
+        primary in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN) and _is_full(path)
+    ):
         return _disk_full(path)
     if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or code == sqlite3.SQLITE_IOERR_SHORT_READ:
         return damaged(path, str(exc))
@@ -211,6 +214,14 @@ def _translated_os(exc: OSError, path: str) -> ShunterError:
     if exc.errno in (errno.ENOSPC, errno.EDQUOT):
         return _disk_full(path)
     return _unavailable(path, exc.strerror or str(exc))
+
+
+def _is_full(path: str) -> bool:
+    try:
+        found = os.statvfs(os.path.dirname(path) or ".")
+    except OSError:
+        return False
+    return found.f_bavail * found.f_frsize < 128 * 1024
 
 
 def _disk_full(path: str) -> ShunterError:

@@ -187,11 +187,12 @@ class SqliteStore(TurnWrites):
             self._run("record_task_facts", _task_facts(task_id, session_id=session_id))
             return self.load_task(task_id).session_id == session_id
 
-    def mark_fetched(self, task_id: str, oid: str, *, actor: str, now: float) -> bool:
+    def mark_fetched(self, task_id: str, oid: str, *, ref: str, actor: str, now: float) -> bool:
         with self._write():
-            if self.load_task(task_id).fetched_oid == oid:
+            task = self.load_task(task_id)
+            if (task.fetched_oid, task.fetched_ref) == (oid, ref):
                 return False
-            self._run("record_task_facts", _task_facts(task_id, fetched_oid=oid))
+            self._run("record_task_facts", _task_facts(task_id, fetched_oid=oid, fetched_ref=ref))
             self._record([Event(at=now, kind="fetched", actor=actor, task_id=task_id, reason=oid)])
             return True
 
@@ -302,7 +303,8 @@ class SqliteStore(TurnWrites):
 
 
 def _task_facts(task_id: str, **facts: str) -> dict[str, str | None]:
-    return {"id": task_id, "session_id": None, "head_oid": None, "fetched_oid": None, "last_outcome": None, **facts}
+    none = dict.fromkeys(("session_id", "head_oid", "fetched_oid", "fetched_ref", "last_outcome"))
+    return {"id": task_id, **none, **facts}
 
 
 def _encodable(value: Any) -> Any:

@@ -6,6 +6,7 @@ Pure: bytes in, bytes out. The reader accepts lines from an untrusted peer; what
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Dict, NamedTuple, Optional, Tuple
 
 from .codec import decode, encode, loads
@@ -87,18 +88,16 @@ def hello_line(nonce: str, hello: Hello) -> bytes:
 
 def parse_hello(line: bytes, nonce: str) -> Optional[Hello]:
     """The helper's greeting, or None for a line of noise before it; raises HOST_OUTDATED for another protocol."""
-    at = line.find(f"{MAGIC} ".encode())  # a banner without a final newline may stand in front
-    if at < 0:
+    # A banner without a final newline may stand in front, whatever it says.
+    found = re.search(f"{MAGIC} ([^ ]{{1,16}}) {nonce} ".encode(), line)
+    if found is None:
         return None
-    words = line[at:].split(b" ", 3)
-    if len(words) < 4 or words[2] != nonce.encode():
-        return None
-    if words[1] != str(PROTOCOL).encode():
-        spoken = words[1].decode("ascii", "replace")[:16]
+    spoken = found.group(1).decode("ascii", "replace")
+    if spoken != str(PROTOCOL):
         raise ShunterError(
             "HOST_OUTDATED", f"the host speaks protocol {spoken}, home speaks {PROTOCOL}", hint="shunter host setup"
         )
-    return loads(Hello, words[3], where="hello")
+    return loads(Hello, line[found.end() :], where="hello")
 
 
 def decoded(kind: Any, value: Any, where: str) -> Any:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ...service.actions import POLL_S, is_over, load_view
+from ...policy.outcome import exit_status_of
+from ...service.actions import POLL_S, is_over
 from ...service.demo import Demo, start_demo
 from ...service.home import Home
-from ...service.view import TaskView, exit_status_of
+from ...service.view import TaskView, load_view
 from ..output import say
 from ..text import duration, visible
 from .result import render_result
@@ -56,7 +57,7 @@ def watch(home: Home, demo: Demo) -> list[TaskView]:
     seen: dict[str, str] = {}
     started = time.monotonic()
     while True:
-        views = [load_view(home, task_id) for task_id in demo.task_ids]
+        views = [load_view(home.store, task_id) for task_id in demo.task_ids]
         for view in views:
             if seen.get(view.task.id) != view.phrase:
                 seen[view.task.id] = view.phrase
@@ -73,7 +74,7 @@ def watch_live(home: Home, demo: Demo) -> list[TaskView]:
     started = time.monotonic()
     with Live(refresh_per_second=10) as live:
         while True:
-            views = [load_view(home, task_id) for task_id in demo.task_ids]
+            views = [load_view(home.store, task_id) for task_id in demo.task_ids]
             live.update(progress_table(views))
             if all(is_over(view) for view in views) or time.monotonic() - started > LIMIT_S:
                 return views

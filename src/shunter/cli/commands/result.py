@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from ...service.actions import load_view
+from ...policy.outcome import exit_status_of
 from ...service.home import Home
-from ...service.view import TaskView, exit_status_of
+from ...service.view import TaskView, load_view
 from ..output import emit, json_option, say, task_argument, view_record
 from ..text import coloured, duration, phrase_colour, visible
 
@@ -21,20 +21,14 @@ def command(ctx: click.Context, task: str, as_json: bool) -> None:
     Exit status 0 once there is a result, good or bad; 70 while there is none. With --json the record holds the
     structured result, questions, token use, files and the object id of the head.
     """
-    home = Home()
-    view = _view(home, task)
+    store = Home().reading
+    view = load_view(store, store.find_task(task).id)
     if as_json:
         emit(view_record(view))
     else:
         say(render_result(view))
     if view.turn is None or (view.turn.outcome is None and view.turn.settled_at is None):
         ctx.exit(70)
-
-
-def _view(home: Home, prefix: str) -> TaskView:
-    found = home.reading.find_task(prefix)
-    home.store = home.reading
-    return load_view(home, found.id)
 
 
 def render_result(view: TaskView) -> str:

@@ -30,6 +30,7 @@ CREATE TABLE tasks (
     last_outcome TEXT,
     head_oid TEXT CHECK (length(head_oid) IN (40, 64)),
     fetched_oid TEXT CHECK (length(fetched_oid) IN (40, 64)),
+    fetched_ref TEXT CHECK ((fetched_ref IS NULL) = (fetched_oid IS NULL)),
     session_id TEXT CHECK (session_id <> ''),
     options TEXT NOT NULL CHECK (json_valid(options)),
     CHECK ((state = 'closed') = (closed_at IS NOT NULL)),

@@ -15,11 +15,12 @@ WHERE worktree_id = :worktree_id AND repo_id = :repo_id AND project_id = :projec
 -- A new task; fails when the id is taken.
 INSERT INTO tasks (
     id, title, agent, state, project_id, repo_id, worktree_id, base_oid, base_kind, branch, created_at, model, effort,
-    permission, pinned_host, host, closed_at, last_outcome, head_oid, fetched_oid, session_id, options
+    permission, pinned_host, host, closed_at, last_outcome, head_oid, fetched_oid, fetched_ref,
+    session_id, options
 ) VALUES (
     :id, :title, :agent, :state, :project_id, :repo_id, :worktree_id, :base_oid, :base_kind, :branch, :created_at,
-    :model, :effort, :permission, :pinned_host, :host, :closed_at, :last_outcome, :head_oid, :fetched_oid, :session_id,
-    :options
+    :model, :effort, :permission, :pinned_host, :host, :closed_at, :last_outcome, :head_oid, :fetched_oid, :fetched_ref,
+    :session_id, :options
 );
 
 -- name: load_task
@@ -60,5 +61,6 @@ UPDATE tasks
 SET session_id = coalesce(session_id, :session_id),
     head_oid = coalesce(:head_oid, head_oid),
     fetched_oid = coalesce(:fetched_oid, fetched_oid),
+    fetched_ref = coalesce(:fetched_ref, fetched_ref),
     last_outcome = coalesce(:last_outcome, last_outcome)
 WHERE id = :id;

@@ -1,0 +1,55 @@
+"""What a host is handed for one attempt: the job and its prompt, from the task and its brief. Pure."""
+
+from __future__ import annotations
+
+from ..agents import contract
+from ..agents.table import load
+from ..model.brief import Brief
+from ..model.records import Task, Turn
+from ..wire.ids import new_nonce
+from ..wire.messages import JobSpec
+
+
+def prompt_of(brief: Brief) -> str:
+    return load(brief.adapter).prepare_prompt(brief.prompt)
+
+
+def job_spec(task: Task, turn: Turn, brief: Brief, *, permission: str) -> JobSpec:
+    """All that the host needs, from the task and its brief. Raises AGENT_UNKNOWN or AGENT_OPTION."""
+    launch = load(brief.adapter).launch(
+        contract.Turn(
+            command=brief.command,
+            model=task.model,
+            effort=task.effort,
+            session_id=task.session_id if turn.number > 1 else None,
+            new_session_id=brief.new_session_id,
+            permission=permission,
+            max_turns=task.options.max_turns,
+            max_budget_usd=task.options.max_budget_usd,
+            env=brief.env,
+        )
+    )
+    return JobSpec(
+        attempt_id=turn.attempt_id or "",
+        job_id=turn.id,
+        task_id=task.id,
+        project_id=task.project_id,
+        nonce=new_nonce(),  # of a repeated acceptance the host keeps the first
+        number=turn.number,
+        title=task.title,
+        base_oid=task.base_oid,
+        agent=brief.adapter,
+        argv=launch.argv,
+        env=launch.env,
+        files=launch.files,
+        wants_schema=launch.wants_schema,
+        session_marker=launch.session.marker if launch.session else None,
+        session_key=launch.session.key if launch.session else None,
+        session_id=launch.session_id,
+        permission=launch.permission,
+        identity_name=brief.identity_name,
+        identity_email=brief.identity_email,
+        timeout_s=task.options.timeout_s or 0.0,
+        limits=brief.limits,
+        env_profile=task.options.env_profile,
+    )

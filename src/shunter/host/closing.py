@@ -1,0 +1,53 @@
+"""Closing a task on this host: its workspace, its jobs' files and its refs go, the ledger's rows stay."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Dict, List
+
+from ..wire.codec import loads
+from ..wire.errors import ShunterError
+from ..wire.messages import CloseAsk, Closed, End
+from .durable import remove
+from .flock import hold_lock
+from .layout import Layout
+from .ledger import Ledger
+from .refs import drop_task_refs
+from .remove import remove_workspace
+
+
+def close_task(layout: Layout, ledger: Ledger, ask: CloseAsk) -> Closed:
+    """Remove the workspace, the jobs' files and the task's refs. Refused while an attempt is not ended.
+
+    The head that home has must be the one that the last turn published, unless `delivered_oid` is None (discard).
+    """
+    with hold_lock(layout.task_lock(ask.task_id)):
+        attempts = ledger.attempts_of(ask.task_id)
+        if any(row["state"] == "accepted" for row in attempts):
+            raise ShunterError("TASK_BUSY", f"task {ask.task_id} has a turn that is not over on this host")
+        if ask.delivered_oid is not None:
+            _require_delivered(layout, ask, attempts)
+        kept = [f"{each.path}: {each.reason}" for each in remove_workspace(layout.workspace(ask.task_id))]
+        for row in attempts:
+            remove_workspace(layout.job(row["attempt_id"]))
+            for kind in ("launched", "exited", "completed", "failed"):
+                remove(layout.signal(row["attempt_id"], kind))
+        if not kept:
+            remove_workspace(layout.task(ask.task_id))
+            drop_task_refs(layout.mirror(ask.project_id), ask.task_id)
+        ledger.close_task(ask.task_id, actor=ask.actor, detail="discard" if ask.delivered_oid is None else "delivered")
+    return Closed(removed=not kept, kept=tuple(kept))
+
+
+def _require_delivered(layout: Layout, ask: CloseAsk, attempts: List[Dict[str, Any]]) -> None:
+    for row in reversed(attempts):
+        end = loads(End, row["end"], where="ledger", code="LEDGER_DAMAGED")
+        if end.publication is not None:
+            if end.publication.head_oid != ask.delivered_oid:
+                text = f"home has {ask.delivered_oid}, the last turn published {end.publication.head_oid}"
+                raise ShunterError("RESULT_UNDELIVERED", text, hint="shunter fetch, or close --discard")
+            return
+    if attempts and os.path.isdir(layout.workspace(ask.task_id)):
+        raise ShunterError(
+            "RESULT_UNDELIVERED", "no turn of this task published its work", hint="shunter close --discard"
+        )

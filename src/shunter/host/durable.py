@@ -1,0 +1,102 @@
+"""A small file that is there complete or not at all, also after a power cut. `os` and nothing else: see supervisor."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def json_line(pairs: Mapping[str, object]) -> bytes:
+    """JSON of numbers, None, booleans and strings without control characters; the json module costs 1 MiB."""
+    out = []
+    for key, value in pairs.items():
+        if value is None:
+            text = "null"
+        elif isinstance(value, bool):
+            text = "true" if value else "false"
+        elif isinstance(value, (int, float)):
+            text = repr(value)
+        else:
+            clean = "".join(c for c in str(value) if " " <= c <= "~")
+            text = '"' + clean.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        out.append('"' + key + '":' + text)
+    return ("{" + ",".join(out) + "}\n").encode()
+
+
+def is_full(exc: OSError) -> bool:
+    """Whether there may be room later."""
+    return exc.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def write_all(fd: int, data: bytes) -> int:
+    """Bytes written; fewer than given when the disk does not take them."""
+    done = 0
+    while done < len(data):
+        try:
+            done += os.write(fd, data[done:] if done else data)
+        except InterruptedError:
+            continue
+        except OSError:
+            break
+    return done
+
+
+def write_durably(path: str, data: bytes) -> None:
+    """Write aside, fsync, rename, fsync of the directory."""
+    aside = _write_aside(path, data)
+    _or_remove(aside, os.rename, path)
+
+
+def create_durably(path: str, data: bytes) -> bool:
+    """The same for a file that must not be there yet: False when it is, whoever made it and however long ago."""
+    aside = _write_aside(path, data)
+    try:
+        _or_remove(aside, os.link, path)
+    except FileExistsError:
+        return False
+    os.unlink(aside)
+    return True
+
+
+def _write_aside(path: str, data: bytes) -> str:
+    aside = path + "." + os.urandom(4).hex()  # two writers of one path must not share it
+    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        if write_all(fd, data) != len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        os.fsync(fd)
+    except OSError:
+        os.unlink(aside)
+        raise
+    finally:
+        os.close(fd)
+    return aside
+
+
+def _or_remove(aside: str, act: object, path: str) -> None:
+    try:
+        act(aside, path)  # type: ignore[operator]
+        sync_directory(os.path.dirname(path))
+    except OSError:
+        remove(aside)
+        raise
+
+
+def sync_directory(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def remove(path: str) -> None:
+    """Remove a file; harmless when it is gone or cannot be removed."""
+    try:
+        os.unlink(path)
+    except OSError:
+        pass

@@ -1,0 +1,51 @@
+"""What an end means: the turn's state, whether it went well, the exit status that stands for it (T13, T20). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..agents import contract
+from ..model.records import Turn
+from ..model.states import TurnState
+from ..wire.errors import CODES
+from ..wire.messages import End
+
+STATE_OF_OUTCOME = {
+    contract.CANCELLED: TurnState.CANCELLED,
+    contract.TIMED_OUT: TurnState.TIMED_OUT,
+    contract.LOST: TurnState.LOST,
+}
+WELL_ENDED = (contract.DONE, contract.NEEDS_INPUT, contract.BLOCKED, contract.UNKNOWN, contract.NO_CHANGES)
+
+
+def turn_state_of(end: End) -> TurnState:
+    if end.outcome in STATE_OF_OUTCOME:
+        return STATE_OF_OUTCOME[end.outcome]
+    return TurnState.SUCCEEDED if end.outcome in WELL_ENDED else TurnState.FAILED
+
+
+def exit_status_of(turn: Turn) -> int:
+    """For `--wait` of one turn: the agent's own status, or what stands for it (T20)."""
+    end = turn.outcome
+    if end is None:
+        if turn.state == TurnState.CANCELLED:
+            return 130
+        return CODES[turn.error_code].exit_status if turn.error_code in CODES else 70
+    if end.outcome == contract.TIMED_OUT:
+        return 124
+    if end.outcome == contract.LOST or turn.error_code in ("PUBLISH_FAILED", "FETCH_FAILED"):
+        return 70
+    if end.outcome == contract.LAUNCH_FAILED:
+        return CODES[turn.error_code or "INTERNAL"].exit_status
+    if end.signal is not None:
+        return 128 + end.signal
+    if end.exit_code:
+        return end.exit_code
+    if end.outcome == contract.CANCELLED:
+        return 143
+    return 0 if end.outcome in WELL_ENDED and end.outcome != contract.BLOCKED else 1
+
+
+def worst_status(turns: Sequence[Turn]) -> int:
+    """For a `wait` of several: 0, or 1 when any ended badly."""
+    return int(any(exit_status_of(turn) for turn in turns))

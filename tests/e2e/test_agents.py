@@ -1,0 +1,113 @@
+"""The real Codex and Claude Code in a clone of this very project, their model scripted on loopback (T9-T12).
+
+Nothing else is replaced: the installed command, its dispatcher, the helper, git and both CLIs are the real ones.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from e2e_world import World, eventually
+
+pytestmark = pytest.mark.timeout(200)
+PROJECT = Path(__file__).parents[2]
+AGENTS = ("codex", "claude")
+
+
+@pytest.fixture
+def project(world: World) -> World:
+    """The world's repository is a clone of this project."""
+    shutil.rmtree(world.repo)
+    subprocess.run(["git", "clone", "-q", "--no-hardlinks", str(PROJECT), str(world.repo)], check=True, env=world.env)
+    world.git("config", "user.name", "User")
+    world.git("config", "user.email", "user@example.org")
+    return world
+
+
+def use_agent(world: World, agent: str, script: str, agent_clis, agent_home, scripted_model) -> None:
+    """What a user would write into the configuration, and a profile for the key."""
+    url = scripted_model.url(script)
+    command = agent_clis.codex_command(url) if agent == "codex" else (agent_clis.claude,)
+    variables = agent_home.environment() if agent == "codex" else agent_clis.claude_environment(url)
+    kept = {name: value for name, value in variables.items() if name not in ("TMPDIR", "PATH", "TERM", "LANG")}
+    if agent == "claude":
+        kept["CLAUDE_CONFIG_DIR"] = str(agent_home.path / "claude")
+    env = ", ".join(f"{name} = {json.dumps(value)}" for name, value in kept.items())
+    world.configure(more=f"[agents.{agent}]\ncommand = {json.dumps(command)}\nenv = {{{env}}}\n")
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_task_comes_back_as_a_branch_with_a_structured_result(project, agent, agent_clis, agent_home, scripted_model):
+    use_agent(project, agent, "commit", agent_clis, agent_home, scripted_model)
+    (project.root / "task.md").write_text("Add a file and commit it. Grüße, 日本語.\n")
+    before = project.fingerprint()
+    done = project.run("submit", "--agent", agent, "--prompt-file", str(project.root / "task.md"), "--wait", "--json")
+    record = json.loads(done.stdout)
+    end = record["turn"]["outcome"]
+    assert (record["phrase"], end["structured"], end["exit_code"]) == ("done", True, 0), (end, project.log())
+    assert end["summary"]
+    assert end["usage"]["input_tokens"] > 0
+    assert end["usage"]["output_tokens"] > 0
+    assert record["session_id"]
+    assert record["ref"] == f"refs/remotes/shunter/local/task/{record['id']}"
+    tip = project.git("rev-parse", record["ref"])
+    assert tip == end["publication"]["head_oid"]
+    assert project.git("rev-parse", f"{tip}^") == project.git("rev-parse", "HEAD")
+    remove_ref(project, record["ref"])
+    assert without_new_objects(project, before)
+    assert any("Grüße, 日本語" in text for asked in scripted_model.requests for text in asked.users)
+    events = [json.loads(line) for line in project.run("logs", record["id"], "--json").stdout.splitlines()]
+    assert {"command", "message"} <= {event["kind"] for event in events} or "tool" in {e["kind"] for e in events}
+    project.assert_nothing_left_over()
+
+
+def remove_ref(world: World, ref: str) -> None:
+    path = world.repo / ".git" / ref
+    path.unlink()
+    for parent in list(path.parents)[:3]:  # task, local, shunter
+        parent.rmdir()
+
+
+def without_new_objects(world: World, before: str) -> bool:
+    """The fingerprint as it was, once the objects that came with the result are set aside."""
+    for pack in (world.repo / ".git" / "objects").rglob("*"):
+        if pack.is_file() and pack.stat().st_mtime > (world.root / "task.md").stat().st_mtime:
+            pack.unlink()
+    for directory in sorted((world.repo / ".git" / "objects").iterdir()):
+        if len(directory.name) == 2 and not any(directory.iterdir()):
+            directory.rmdir()
+    return world.fingerprint() == before
+
+
+@pytest.mark.parametrize(("agent", "script"), [("codex", "openai-401"), ("claude", "anthropic-401")])
+def test_a_login_that_fails_is_never_done(project, agent, script, agent_clis, agent_home, scripted_model):
+    use_agent(project, agent, script, agent_clis, agent_home, scripted_model)
+    done = project.run("submit", "--agent", agent, "--wait", "--json", "do it", status=None)
+    record = json.loads(done.stdout)
+    assert record["phrase"] == "auth"
+    assert done.returncode != 0
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_left_overs_of_an_agent_are_committed(project, agent, agent_clis, agent_home, scripted_model):
+    use_agent(project, agent, "leave", agent_clis, agent_home, scripted_model)
+    record = json.loads(project.run("submit", "--agent", agent, "--wait", "--json", "do it", status=None).stdout)
+    publication = record["turn"]["outcome"]["publication"]
+    assert publication["leftovers_committed"], record
+    assert publication["commits"] == 1
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_cancelled_turn_leaves_no_process_of_the_agent(project, agent, agent_clis, agent_home, scripted_model):
+    use_agent(project, agent, "slow", agent_clis, agent_home, scripted_model)
+    task = project.out("submit", "--agent", agent, "do it")
+
+    eventually(lambda: len(project.tagged_processes()) > 1, limit_s=60)
+    project.out("cancel", task)
+    (status,) = project.wait(task)
+    assert status["turn"]["state"] == "cancelled"
+    project.assert_nothing_left_over()

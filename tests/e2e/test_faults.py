@@ -1,0 +1,87 @@
+"""Broken configuration, store and disk: a clear error, the right exit status, nothing overwritten (P16)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+import pytest
+from e2e_world import eventually
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("slots = 3\n", ["slots"]),
+        ("[limits]\nquiet_s = 'soon'\n", ["limits.quiet_s", "soon", "duration"]),
+        ("[[hosts]]\nname = 'A B'\n", ["hosts[1].name", "A B", "lower-case"]),
+        ("[defaults]\npermision = 'workspace'\n", ["defaults.permision", "permission"]),
+        ("[limits\n", ["line 1"]),
+    ],
+)
+def test_a_wrong_configuration_names_file_key_value_and_form(world, text, words):
+    world.config.write_text(text)
+    done = world.run("submit", "-a", "exec:cat", "go", status=64)
+    for word in ["CONFIG_INVALID", str(world.config), *words]:
+        assert word in done.stderr.decode(), done.stderr
+    assert not world.state.exists()
+    error = world.run("config", "show", "--json", status=64).stdout
+    assert b'"code":"CONFIG_INVALID"' in error
+
+
+def test_another_configuration_file_can_be_named(world):
+    other = world.root / "other.toml"
+    other.write_text("[defaults]\nagent = 'exec:cat'\n")
+    env = {"SHUNTER_CONFIG": str(other)}
+    assert "exec:cat" in world.out("config", "show", env=env)
+    missing = {"SHUNTER_CONFIG": str(world.root / "missing.toml")}
+    assert b"missing.toml" in world.run("config", "show", status=64, env=missing).stderr
+
+
+def test_an_unknown_agent_host_or_task_is_named(world):
+    assert b"codxe" in world.run("submit", "-a", "codxe", "go", status=64).stderr
+    assert b"HOST_UNKNOWN" in world.run("submit", "-a", "exec:cat", "--host", "mars", "go", status=64).stderr
+    assert b"AGENT_OPTION" in world.run("submit", "-a", "exec:cat", "--model", "x", "go", status=64).stderr
+    assert b"TASK_UNKNOWN" in world.run("status", "zzz", status=64).stderr
+    assert b"BASE_NOT_FOUND" in world.run("submit", "-a", "exec:cat", "--base", "nope", "go", status=64).stderr
+    assert not list(world.state.glob("prompts/*"))
+
+
+@pytest.mark.parametrize("damage", ["truncated", "foreign", "newer"])
+def test_a_store_that_cannot_be_read_is_left_as_it_is(world, damage):
+    world.wait(world.submit("echo x > x"))
+    eventually(lambda: not world.dispatcher_pids())
+    path = world.state / "store.db"
+    for suffix in ("-wal", "-shm"):
+        (world.state / f"store.db{suffix}").unlink(missing_ok=True)
+    if damage == "truncated":
+        path.write_bytes(path.read_bytes()[:100])
+    elif damage == "foreign":
+        path.write_bytes(b"not a database at all" * 100)
+    else:
+        subprocess.run(["sqlite3", str(path), "PRAGMA user_version = 99"], check=True)
+    before = path.read_bytes()
+    code = b"STORE_NEWER" if damage == "newer" else b"STORE_DAMAGED"
+    for words in (("list",), ("submit", "-a", "exec:cat", "go"), ("reconcile",)):
+        done = world.run(*words, status=69)
+        assert code in done.stderr
+    assert path.read_bytes() == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
+def test_a_full_disk_is_named_and_leaves_nothing_half_done(world):
+    world.state.parent.mkdir(exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(world.state.parent)], check=True)
+    try:
+        (world.state.parent / "filler").write_bytes(b"x" * ((8 << 20) - 30_000))
+        done = world.run("submit", "-a", "exec:cat", "go", status=None)
+        assert done.returncode in (69, 74), done.stderr
+        assert b"DISK_FULL" in done.stderr
+        (world.state.parent / "filler").unlink()
+        task = world.submit("echo x > x")
+        assert [each["id"] for each in world.json("list", "--all")] == [task]
+        world.wait(task, status=0)
+    finally:
+        for pid in world.dispatcher_pids():
+            os.kill(pid, 9)
+        subprocess.run(["umount", "-l", str(world.state.parent)], check=True)

@@ -1,0 +1,147 @@
+"""What a turn's end is called: never plain `done` when it was not (T11, T20, S11)."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from e2e_world import World, eventually
+
+
+def ended(world: World, script: str, *words: str) -> tuple[int, dict]:
+    done = world.run("submit", "--wait", "--json", "-a", f"exec:sh -c '{script}'", *words, "go", status=None)
+    return done.returncode, json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("script", "status", "phrase"),
+    [
+        ("echo x > x.txt", 0, "done"),
+        ("echo nothing", 0, "no_changes"),
+        ("echo x > x.txt; exit 7", 7, "failed"),
+        ("kill -9 $$", 137, "crashed"),
+        ("kill -15 $$", 143, "crashed"),
+    ],
+)
+def test_the_exit_status_is_the_agents_own(world, script, status, phrase):
+    code, record = ended(world, script)
+    assert (code, record["phrase"]) == (status, phrase)
+    assert record["state"] == "open"
+
+
+def test_a_structured_result_is_believed_and_a_blocked_one_is_no_success(world):
+    result = {
+        "status": "blocked",
+        "summary": "no key",
+        "questions": [{"text": "which?", "options": ["a", "b"]}],
+        "files_changed": [],
+    }
+    block = world.root / "block"
+    block.write_text(f"talk\n```shunter-result\n{json.dumps(result)}\n```\n")
+    code, record = ended(world, f"cat {block}")
+    assert (code, record["phrase"]) == (1, "blocked"), record
+    assert record["turn"]["outcome"]["questions"] == [{"text": "which?", "options": ["a", "b"]}]
+    shown = world.out("result", record["id"])
+    assert "which?" in shown
+    assert "2. b" in shown
+
+
+def test_a_program_that_is_not_there_is_named(world):
+    done = world.run("submit", "--wait", "--json", "-a", "exec:no-such-agent --flag", "go", status=69)
+    record = json.loads(done.stdout)
+    assert (record["phrase"], record["turn"]["error_code"]) == ("launch_failed", "AGENT_MISSING")
+    assert "no-such-agent" in record["turn"]["error_text"]
+
+
+def test_a_time_limit_ends_the_turn_and_keeps_its_work(world):
+    code, record = ended(world, "echo x > x.txt; sleep 300", "--timeout", "1s")
+    assert (code, record["phrase"], record["turn"]["state"]) == (124, "timed_out", "timed_out")
+    assert world.git("show", f"{record['ref']}:x.txt") == "x"
+    world.assert_nothing_left_over()
+
+
+def test_an_agent_that_asks_for_a_terminal_gets_none(world):
+    code, record = ended(world, "tty; read line < /dev/tty; exit 3")
+    assert (code, record["phrase"]) == (3, "failed")
+    assert "not a tty" in world.out("logs", record["id"])
+
+
+def test_background_work_that_outlives_the_agent_is_ended_and_told(world):
+    code, record = ended(world, "(setsid setsid sleep 300 &) ; sleep 300 & echo x > x.txt")
+    assert (code, record["phrase"]) == (0, "done")
+    assert record["turn"]["outcome"]["background"] >= 1
+    assert "background work" in world.out("result", record["id"])
+    world.assert_nothing_left_over()
+
+
+def test_output_over_the_cap_keeps_head_and_tail_and_marks_the_gap(world):
+    world.configure(limits="output_cap_mb = 1\ntail_kb = 64")
+    code, record = ended(
+        world, "head -c 20000000 /dev/zero | tr '\\''\\0'\\'' x; echo; echo the-end".replace("'\\''", '"')
+    )
+    assert code == 0
+    shown = world.out("logs", record["id"])
+    assert "are not kept" in shown
+    assert shown.endswith("the-end")
+    raw = world.run("logs", "--raw", record["id"]).stdout
+    assert (1 << 20) + 65_536 <= len(raw) <= (1 << 20) + 2 * 65_536
+
+
+def test_control_characters_of_an_agent_are_made_visible(world):
+    _, record = ended(world, 'printf "\\033[31mred\\033]0;title\\007\\n"')
+    assert "\\x1b[31mred" in world.out("logs", record["id"])
+    assert "\x1b" not in world.out("logs", record["id"]) + world.out("result", record["id"])
+
+
+def test_the_agent_sees_its_own_environment_and_nothing_of_the_callers(world):
+    env = {"AWS_SECRET_ACCESS_KEY": "s", "GH_TOKEN": "t", "SSH_AUTH_SOCK": "/nowhere", "FOO": "bar"}
+    done = world.run("submit", "--wait", "--json", "-a", "exec:env", "go", env=env, status=None)
+    record = json.loads(done.stdout)
+    seen = dict(line.partition("=")[::2] for line in world.out("logs", record["id"]).splitlines())
+    assert not set(env) & set(seen)
+    assert seen["SHUNTER_TASK"] == record["id"]
+    assert seen["HOME"] == str(world.home)
+    assert seen["TMPDIR"].startswith(str(world.data))
+
+
+def test_a_profile_is_read_on_the_host_when_only_its_owner_may(world):
+    profile = world.root / "config" / "shunter" / "env" / "keys.env"
+    profile.parent.mkdir()
+    profile.write_text("# keys\nexport MY_KEY='a b'\n")
+    profile.chmod(0o644)
+    code, record = ended(world, "echo $MY_KEY", "--env-profile", "keys")
+    assert (code, record["turn"]["error_code"]) == (69, "ENV_PROFILE_PERMISSIONS")
+    assert "chmod 600" in record["turn"]["error_text"] + world.out("result", record["id"])
+    profile.chmod(0o600)
+    _, record = ended(world, "echo $MY_KEY", "--env-profile", "keys")
+    assert world.out("logs", record["id"]) == "a b"
+    assert b"a b" not in (world.state / "store.db").read_bytes() + (world.data / "ledger.db").read_bytes()
+
+
+def test_close_removes_the_workspace_and_keeps_the_branch(world):
+    _, record = ended(world, "echo x > x.txt; mkdir ro; touch ro/f; chmod 500 ro")
+    workspace = world.data / "tasks" / record["id"] / "workspace"
+    assert workspace.exists()
+    world.out("close", record["id"])
+    assert not workspace.exists()
+    assert world.git("show", f"{record['ref']}:x.txt") == "x"
+    assert world.json("list") == []
+    assert world.json("status", record["id"])["state"] == "closed"
+    assert not list((world.state / "prompts").iterdir())
+    assert world.out("close", record["id"]), "repeating it is harmless"
+
+
+def test_close_refuses_what_home_does_not_have(world):
+    hidden = world.root / "hidden"
+    task = world.submit(f'while [ ! -e "{world.marks}/go" ]; do sleep 0.05; done; echo x > x.txt')
+    eventually(lambda: world.json("status", task)["phrase"] == "running")
+    world.repo.rename(hidden)
+    (world.marks / "go").touch()
+    world.run("wait", task, status=70, cwd=world.root)
+    status = world.json("status", task, cwd=world.root)
+    assert status["turn"]["error_code"] == "FETCH_FAILED"
+    assert b"RESULT_UNDELIVERED" in world.run("close", task, status=64, cwd=world.root).stderr
+    hidden.rename(world.repo)
+    assert world.out("reconcile")
+    assert world.git("show", f"shunter/local/task/{task}:x.txt") == "x"
+    world.out("close", task)
