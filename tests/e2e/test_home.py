@@ -203,3 +203,15 @@ def test_host_check_proves_the_host_and_changes_nothing(world):
     assert {finding["what"] for finding in findings} >= {"reached", "python", "git", "slots", "disk"}
     assert all(finding["ok"] is not False for finding in findings)
     assert "program codex" in world.out("host", "check")
+
+
+def test_a_changed_configuration_holds_for_the_next_submit(world):
+    world.configure(slots=1)
+    script = f'echo x >> "{world.marks}/launches"; while [ ! -e "{world.marks}/go" ]; do sleep 0.05; done'
+    first = world.submit(script)
+    eventually(world.launches)
+    world.configure(slots=2)
+    second = world.submit(script)
+    eventually(lambda: world.launches() == 2)
+    (world.marks / "go").touch()
+    world.wait(first, second)

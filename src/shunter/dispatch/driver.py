@@ -116,8 +116,8 @@ class Driver:
             task_id=task.id,
             slots=task.options.slots,
             memory_mb=task.options.memory_mb or 0,
-            capacity_slots=entry.slots,
-            capacity_memory_mb=entry.memory_mb,
+            capacity_slots=entry.config.slots,
+            capacity_memory_mb=entry.config.memory_mb,
         )
         lease: Lease = entry.client.call("lease.grant", ask)
         if lease.token is None:

@@ -15,14 +15,16 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
-from ..fleet.config import Config
+from ..fleet.config import Config, load_config
 from ..fleet.places import Places
 from ..model.records import Owner, Turn
 from ..policy.claim import plan_claims
 from ..policy.placement import HostView
 from ..store.contract import Store
+from ..wire.errors import ShunterError
 from ..wire.ids import new_attempt_id
 from .driver import Driver
 from .hosts import HostEntry, open_hosts
@@ -86,6 +88,15 @@ class Jobs:
             return not self.busy
 
 
+def state_of(path: Path) -> tuple[int, int] | None:
+    """Changes whenever the file does; None when it is not there."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino
+
+
 class Dispatcher:
     def __init__(
         self,
@@ -102,6 +113,8 @@ class Dispatcher:
         self.linger_s = linger_s
         self.words: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.hosts = open_hosts(config, places, self._heard)
+        self.claimable = set(self.hosts)
+        self.config_seen = state_of(places.config_file)
         self.driver = Driver(store, places, self.hosts, on_boundary=on_boundary)
         self.jobs = Jobs(self.driver.advance, lambda turn_id: self.words.put("done"))
         self.fifo = open_wake_fifo(places)
@@ -143,6 +156,8 @@ class Dispatcher:
         for word in words:
             if word.startswith("turn "):
                 self.jobs.touch(word[5:])
+        if "wake" in words:
+            self._read_configuration_again()
         under_way = self.store.open_turns(waiting=False)
         if "all" in words or "wake" in words:
             for turn in under_way:
@@ -150,11 +165,27 @@ class Dispatcher:
         self._claim(under_way)
         return bool(under_way) or self.store.has_open_turns() or not self.jobs.is_idle()
 
+    def _read_configuration_again(self) -> None:
+        """Whoever edits the configuration and submits means the new one; a wrong one changes nothing here."""
+        seen = state_of(self.places.config_file)
+        if seen == self.config_seen:
+            return
+        self.config_seen = seen
+        try:
+            config = load_config(self.places)
+        except ShunterError as exc:
+            log(f"{exc.code}: {exc.text}; the former configuration stays in force")
+            return
+        # In place: the driver holds the same table. Hosts that turns still run on stay until those are settled.
+        self.hosts.update(open_hosts(config, self.places, self._heard, known=self.hosts))
+        self.claimable = {host.name for host in config.hosts if host.enabled}
+
     def _claim(self, under_way: list[Turn]) -> None:
-        rows = self.store.waiting_rows(now=time.time(), per_shape=sum(entry.slots for entry in self.hosts.values()))
+        slots = sum(entry.config.slots for entry in self.hosts.values())
+        rows = self.store.waiting_rows(now=time.time(), per_shape=slots)
         if not rows:
             return
-        views = [self._view(entry, under_way) for entry in self.hosts.values()]
+        views = [self._view(entry, under_way) for name, entry in self.hosts.items() if name in self.claimable]
         for claim in plan_claims(rows, views, now=time.time()).claims:
             turn = self.store.claim_row(
                 claim.turn_id,
@@ -169,7 +200,7 @@ class Dispatcher:
     def _view(self, entry: HostEntry, under_way: list[Turn]) -> HostView:
         """Our own accounting only: the host's lease decides, this keeps us from asking in vain."""
         here = [turn for turn in under_way if turn.host == entry.name]
-        return HostView(entry.name, entry.slots, slots_used=len(here), memory_mb=entry.memory_mb)
+        return HostView(entry.name, entry.config.slots, slots_used=len(here), memory_mb=entry.config.memory_mb)
 
     def _pause_s(self, now: float, idle_since: float | None) -> float:
         pauses = [SAFETY_S, LEASE_TTL_S / 3]

@@ -223,8 +223,9 @@ def unknown_end(layout: Layout, attempt_id: str) -> Exited:
 def main() -> None:
     """argv: data root, attempt id. Runs in the supervisor's process, after its tree is gone."""
     layout = Layout(sys.argv[1])
-    ledger = Ledger(layout.ledger)
+    ledger = when_there_is_room(lambda: Ledger(layout.ledger))
     spec = ledger.load_spec(sys.argv[2])
     exited = read_exited(layout, spec.attempt_id, spec.nonce)
     if exited is not None:
         finish_attempt(layout, ledger, spec, exited)
+    ledger.close()

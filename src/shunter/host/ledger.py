@@ -82,7 +82,7 @@ def sqlite_errors(path: str) -> Iterator[None]:
         yield
     except sqlite3.Error as exc:
         text = str(exc)
-        if "full" in text:
+        if "full" in text or ("disk I/O error" in text and _has_no_room(path)):
             raise ShunterError("DISK_FULL", f"{path}: {text}", hint="free disk space on the host") from exc
         if "malformed" in text or "not a database" in text:
             hint = "restore the ledger, or move it and jobs/ aside to begin anew"
@@ -90,8 +90,17 @@ def sqlite_errors(path: str) -> Iterator[None]:
         raise ShunterError("LEDGER_UNAVAILABLE", f"{path}: {text}") from exc
 
 
+def _has_no_room(path: str) -> bool:
+    """SQLite tells a full disk as an I/O error when it cannot make its shared memory file."""
+    try:
+        found = os.statvfs(os.path.dirname(path))
+    except OSError:
+        return False
+    return found.f_bavail * found.f_frsize < 65536
+
+
 class Ledger:
-    """One connection; use one per thread."""
+    """One connection, for one thread at a time. While one is open, others open without writing anything."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -115,6 +124,7 @@ class Ledger:
         self.db.execute("PRAGMA synchronous=FULL")
         if not existed or self._version() == 0:
             self._create()
+        self.inode = os.stat(self.path).st_ino
 
     def _has_jobs(self) -> bool:
         try:
@@ -131,7 +141,8 @@ class Ledger:
         if version == 0 and application == 0 and not self.db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
             return  # made by a start that was killed before its first transaction
         if application != APPLICATION_ID:
-            raise ShunterError("LEDGER_DAMAGED", f"{self.path}: not a ledger of shunter; nothing was changed")
+            text = f"{self.path}: not a ledger of shunter; nothing was changed"
+            raise ShunterError("LEDGER_DAMAGED", text, hint="move the file aside")
         if version > VERSION:
             text = f"{self.path}: layout {version} is newer than {VERSION}; nothing was changed"
             raise ShunterError("LEDGER_NEWER", text, hint="use the newer helper of this host")
@@ -329,6 +340,13 @@ class Ledger:
         with self.writing():
             self.db.execute("UPDATE task SET closed_at = ? WHERE task_id = ?", (time.time(), task_id))
             self.audit(actor, "closed", task_id, detail)
+
+    def is_current(self) -> bool:
+        """False once another file stands at the path: somebody restored a copy or moved ours aside."""
+        try:
+            return os.stat(self.path).st_ino == self.inode
+        except OSError:
+            return False
 
     def close(self) -> None:
         self.db.close()

@@ -8,6 +8,7 @@ need no session.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import select
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any, BinaryIO, Dict, List, Optional, Tuple
+from typing import Any, BinaryIO, Dict, Iterator, List, Optional, Tuple
 
 from .. import __version__
 from ..wire import rpc
@@ -60,12 +61,13 @@ FOLLOW_TICK_S = 0.05
 WATCH_TICK_S = 1.0
 TRY_AGAIN_S = 10.0  # what was started for an attempt and did not help is started again
 REQUESTS = 64
+IDLE_CONNECTIONS = 4
 LONG_REQUESTS = 8  # of those, at work on git and files at one time; the others wait and hold up no question
 LONG = ("mirror.prepare", "attempt.accept", "attempt.publish", "task.close")
 
 
 class Host:
-    """The methods of `wire.messages.METHODS`; a new one per thread, for the ledger's connection."""
+    """The methods of `wire.messages.METHODS`; one for each request at work, for the ledger's connection."""
 
     def __init__(self, layout: Layout, session: Session) -> None:
         self.layout = layout
@@ -141,7 +143,7 @@ class Session:
     def __init__(self, layout: Layout, nonce: str, source: BinaryIO, sink: BinaryIO) -> None:
         self.layout, self.nonce, self.source, self.sink = layout, nonce, source, sink
         self.writing = threading.Lock()
-        self.local = threading.local()
+        self.idle: List[Host] = []
         self.room = threading.BoundedSemaphore(REQUESTS)
         self.long = threading.BoundedSemaphore(LONG_REQUESTS)
         self.followed: Dict[str, Tuple[str, str, int]] = {}
@@ -166,6 +168,8 @@ class Session:
         for worker in workers:
             worker.join(timeout=60)
         remove(self.layout.bell(os.getpid()))
+        while self.idle:
+            self.idle.pop().ledger.close()  # the last one of the host folds SQLite's side files in
 
     def handle(self, line: bytes) -> None:
         number = None
@@ -189,11 +193,23 @@ class Session:
 
     def answer_to(self, method: str, params: Any) -> Any:
         ask = rpc.decoded(METHODS[method][0], params, method)
-        host = Host(self.layout, self)
-        try:
+        with self.a_host() as host:
             return getattr(host, method.replace(".", "_"))(ask)
-        finally:
+
+    @contextlib.contextmanager
+    def a_host(self) -> Iterator[Host]:
+        """One is always left open for the next request, so most find their connection made."""
+        host = self.idle.pop() if self.idle else Host(self.layout, self)
+        if not host.ledger.is_current():
             host.ledger.close()
+            host = Host(self.layout, self)
+        try:
+            yield host
+        finally:
+            if host.ledger.db.in_transaction or len(self.idle) >= IDLE_CONNECTIONS:
+                host.ledger.close()
+            else:
+                self.idle.append(host)
 
     def send(self, data: bytes) -> None:
         with self.writing:
@@ -242,11 +258,8 @@ class Session:
         reap_supervisors()
         self.recovering = {key: child for key, child in self.recovering.items() if child.poll() is None}
         try:
-            ledger = Ledger(self.layout.ledger)
-            try:
-                waiting = ledger.accepted_attempts()
-            finally:
-                ledger.close()
+            with self.a_host() as host:
+                waiting = host.ledger.accepted_attempts()
         except ShunterError:
             return
         for attempt_id in waiting:
@@ -317,5 +330,6 @@ def open_session(data_root: str, nonce: str, source: Optional[Any] = None, sink:
     except OSError as exc:
         code = "DISK_FULL" if is_full(exc) else "LEDGER_UNAVAILABLE"
         raise ShunterError(code, f"{exc.filename}: {exc.strerror}") from exc
-    Ledger(layout.ledger).close()
-    return Session(layout, nonce, source or sys.stdin.buffer, sink or sys.stdout.buffer)
+    session = Session(layout, nonce, source or sys.stdin.buffer, sink or sys.stdout.buffer)
+    with session.a_host():
+        return session

@@ -38,7 +38,7 @@ def check_host(home: Home, name: str) -> list[Finding]:
     return [
         Finding("reached", True, f"helper {hello.version} ({hello.digest}), data root {hello.data_root}"),
         *_versions(hello),
-        Finding("slots", True, f"{facts.slots_used} of {entry.slots} in use"),
+        Finding("slots", True, f"{facts.slots_used} of {entry.config.slots} in use"),
         _disk(facts),
         Finding("memory", None, "not measured" if facts.memory_available_mb is None else _memory(facts)),
         *_agents(facts),

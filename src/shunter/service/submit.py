@@ -155,7 +155,7 @@ def _prove_launch(task: Task, brief: Brief) -> None:
 
 def refuse_when_busy(home: Home, host: str | None) -> None:
     """CAPACITY_BUSY before any row, snapshot, lease or remote change exists (P15)."""
-    slots = sum(entry.slots for name, entry in home.hosts.items() if host in (None, name))
+    slots = sum(entry.config.slots for name, entry in home.hosts.items() if host in (None, name))
     taken = 0
     if home.places.store_file.exists():
         taken = sum(1 for turn in home.store.open_turns() if host in (None, turn.host) or turn.host is None)

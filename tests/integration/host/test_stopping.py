@@ -117,15 +117,23 @@ def test_cancel_before_the_launch_starts_nothing(world: World, outside: Path) ->
     assert world.slots_used() == 0
 
 
-def hold_launches(world: World) -> Callable[[], object]:
-    """Keep supervisors from starting, by moving their program away, until the function that comes back is called."""
+def hold_launches(world: World) -> Callable[[], None]:
+    """Keep supervisors from starting, by moving their program away, until the function that comes back is called.
+
+    That opens a further session: each one starts at once what it finds accepted and not launched.
+    """
     aside = world.data_root / "held"
     program = next((world.data_root / "lib").glob("*/shunter/host/supervisor.py"))
     cached = list(program.parent.glob("__pycache__/supervisor.*"))
     program.rename(aside)
     for path in cached:
         path.unlink()
-    return lambda: aside.rename(program)
+
+    def let_go() -> None:
+        aside.rename(program)
+        world.new_client().session()
+
+    return let_go
 
 
 def test_cancel_after_the_end_changes_nothing(world: World) -> None:

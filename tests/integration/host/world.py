@@ -285,7 +285,7 @@ class World:
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def processes(self) -> list[int]:
-        """Whatever runs for this world: what carries a tag of ours, and every program with our data root in its argv."""
+        """Whatever runs for this world: what carries a tag of ours, and programs with our data root in their argv."""
         tags = {b"SHUNTER_ATTEMPT=" + each.id.encode() for each in self.attempts}
         found = []
         for pid in all_pids():

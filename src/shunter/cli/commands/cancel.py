@@ -12,7 +12,7 @@ from ..output import complete_task, emit, json_option, say, view_record
 
 @click.command("cancel")
 @click.argument("tasks", nargs=-1, required=True, shell_complete=complete_task)
-@click.option("--no-wait", is_flag=True, help="Do not wait until the processes are gone.")
+@click.option("--no-wait", is_flag=True, help="Do not wait (30 seconds at most) until the processes are gone.")
 @json_option
 def command(tasks: tuple[str, ...], no_wait: bool, as_json: bool) -> None:
     """End a task's turn, waiting or running.

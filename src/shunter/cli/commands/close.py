@@ -12,12 +12,13 @@ from ..text import visible
 
 @click.command("close")
 @click.argument("tasks", nargs=-1, required=True, shell_complete=complete_task)
-@click.option("--discard", is_flag=True, help="Even if the last result is not at home.")
+@click.option("--discard", is_flag=True, help="Even if the last result is not at home; it is lost then.")
 @json_option
 def command(tasks: tuple[str, ...], discard: bool, as_json: bool) -> None:
     """Remove a task's workspace; the branch stays.
 
-    Refused while a turn is not over, and while home does not have what the last turn published.
+    Its logs and prompt go as well, and work that was kept on the host only (see the notes of `result`). Refused while
+    a turn is not over, and while home does not have what the last turn published.
     """
     home = Home()
     for prefix in tasks:

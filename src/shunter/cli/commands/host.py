@@ -14,7 +14,7 @@ MARKS = {True: ("ok", "green"), False: ("FAILED", "red"), None: ("note", "dim")}
 
 @click.group("host")
 def command() -> None:
-    """Prove a host."""
+    """Look whether a host can do its work."""
 
 
 @command.command("check")
@@ -22,7 +22,11 @@ def command() -> None:
 @json_option
 @click.pass_context
 def check(ctx: click.Context, name: str, as_json: bool) -> None:
-    """Look whether a host can do its work, changing nothing; exit status 69 when it cannot."""
+    """Look whether a host can do its work: helper, versions, room, programs of agents.
+
+    Changes no task. The first time it makes the host's directory and puts the helper there. Exit status 69 when
+    something is missing that every turn needs.
+    """
     findings = check_host(Home(), name)
     if as_json:
         emit(findings)

@@ -14,11 +14,13 @@ from ..text import age, phrase_colour, table, visible
 
 
 @click.command("list")
-@click.option("-a", "--all", "everything", is_flag=True, help="Closed and abandoned tasks too.")
+@click.option(
+    "-a", "--all", "everything", is_flag=True, help="Closed tasks too, and those that ended before they started."
+)
 @click.option("-n", "--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="At most so many.")
 @json_option
 def command(everything: bool, limit: int, as_json: bool) -> None:
-    """Show tasks, newest first."""
+    """Show tasks, newest first: what was last recorded, no host is asked."""
     try:
         views = list_views(Home().reading, everything=everything, limit=limit + 1)
     except ShunterError as exc:

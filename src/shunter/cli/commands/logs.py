@@ -30,7 +30,7 @@ def command(task: str, follow: bool, raw: bool, stderr: bool, number: int | None
     """Show what the agent did, live with -f.
 
     Each agent's events are shown in one form: $ command, ~ file, * tool, ! error, and plain text for what it said.
-    With --json one event a line. Control characters are made visible except with --raw.
+    With --json one event a line. Control characters are made visible except with --raw. A closed task has no logs.
     """
     home = Home()
     turn = choose_turn(home, task, number)

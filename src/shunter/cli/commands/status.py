@@ -22,7 +22,8 @@ from .result import render_result
 def command(task: str, timing: bool, as_json: bool) -> None:
     """Show one task: state, turns, result, history.
 
-    --json also holds every attempt and the event log: each transition with its actor and reason.
+    It is what was last recorded, no host is asked; `shunter reconcile` has everything asked again. --json also holds
+    every attempt and the event log: each transition with its actor and reason.
     """
     detail = load_detail(Home().reading, task)
     if as_json:

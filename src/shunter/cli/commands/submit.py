@@ -26,15 +26,28 @@ from ..text import visible
 @click.option("--effort", help="How hard the model thinks, in the agent's own words.")
 @click.option("--base", metavar="REV", help="Commit to start from; HEAD when left out. Pinned at once.")
 @click.option("--wip", is_flag=True, default=None, help="Start from the working tree, uncommitted changes included.")
-@click.option("--include", multiple=True, metavar="PATTERN", help="With --wip: untracked files to take along.")
+@click.option(
+    "--include",
+    multiple=True,
+    metavar="PATTERN",
+    help="With --wip: untracked files to take along, as in .gitignore; may be repeated.",
+)
 @click.option("--title", help="For tables; the prompt's first line when left out.")
-@click.option("--timeout", type=DURATION, help="End the turn after this time, e.g. 90s, 30m, 2h.")
+@click.option("--timeout", type=DURATION, help="End the turn after this time, e.g. 90s, 30m, 2h; 0 is no limit.")
 @click.option("--max-turns", type=click.IntRange(1), help="Model turns inside the agent, where it knows such a limit.")
 @click.option("--max-budget-usd", type=click.FloatRange(0, min_open=True), help="Money, where the agent knows a limit.")
-@click.option("--max-followups", type=click.IntRange(0), help="How many follow-ups the task may get.")
-@click.option("--close-on", type=click.Choice(["never", "done", "any"]), help="Close the task when it ends so.")
-@click.option("--permission", type=click.Choice(["workspace", "unattended"]), help="The agent's sandbox, or none.")
-@click.option("--env-profile", metavar="NAME", help="Environment variables that the operator put on the host.")
+@click.option("--max-followups", type=click.IntRange(0), help="For follow-ups, which this version lacks.")
+@click.option(
+    "--close-on", type=click.Choice(["never", "done", "any"]), help="Remove the workspace by itself when it ended so."
+)
+@click.option(
+    "--permission",
+    type=click.Choice(["workspace", "unattended"]),
+    help="In the agent's own sandbox where it has one, or without.",
+)
+@click.option(
+    "--env-profile", metavar="NAME", help="Variables from env/NAME.env of the host's configuration directory."
+)
 @click.option("--host", metavar="NAME", help="Only this host.")
 @click.option("--priority", type=click.IntRange(-100, 100), help="Higher goes first.")
 @click.option("--memory-mb", type=click.IntRange(0), help="Memory to reserve on the host.")

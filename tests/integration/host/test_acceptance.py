@@ -1,0 +1,129 @@
+"""At most one launch: repeated, late, second and unleased acceptances, and tombstones (S1, S5)."""
+
+from __future__ import annotations
+
+import dataclasses
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from shunter.wire.ids import new_attempt_id
+from shunter.wire.messages import LeaseRef
+
+from .test_recovery import hold_launches
+from .world import World, code_of, lines_of
+
+
+def marking(outside: Path) -> tuple[str, ...]:
+    return ("sh", "-c", f"echo launched >> {outside}/marks")
+
+
+def test_the_same_acceptance_many_times_at_once_launches_once(world: World, outside: Path) -> None:
+    attempt = world.prepare(*marking(outside))
+    other = world.new_client()
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda n: world.accept(attempt, other if n % 2 else None), range(16)))
+    assert {each.state for each in answers} <= {"accepted", "launched", "exited", "ended"}
+    world.wait(attempt)
+    assert world.accept(attempt).state == "ended"
+    assert list(lines_of(outside / "marks")) == ["launched"]
+
+
+def test_a_tombstone_forbids_a_later_acceptance(world: World, outside: Path) -> None:
+    attempt = world.prepare(*marking(outside))
+    assert world.tombstone(attempt).state == "tombstoned"
+    assert world.tombstone(attempt).state == "tombstoned"
+    assert world.slots_used() == 0
+    assert code_of(lambda: world.accept(attempt)).code == "TOMBSTONED"
+    assert code_of(lambda: world.lease(attempt.id, attempt.spec.job_id, attempt.spec.task_id)).code == "TOMBSTONED"
+    assert not world.job(attempt).exists()
+    again = world.prepare(*marking(outside), task_id=attempt.spec.task_id)
+    world.accept(again)
+    world.wait(again)
+    assert list(lines_of(outside / "marks")) == ["launched"]
+
+
+def test_a_tombstone_holds_though_the_files_of_the_job_were_written(world: World, outside: Path) -> None:
+    """The session died between the job's directory and the ledger's row; the acceptance comes again, too late."""
+    attempt = world.prepare(*marking(outside))
+    world.accept(attempt)
+    world.wait(attempt)
+    with sqlite3.connect(world.layout.ledger) as ledger:
+        ledger.execute("DELETE FROM attempt WHERE attempt_id = ?", (attempt.id,))
+    ledger.close()
+    (world.job(attempt) / "supervisor").unlink()
+    assert world.tombstone(attempt).state == "tombstoned"
+    assert code_of(lambda: world.accept(attempt)).code == "TOMBSTONED"
+    assert not (world.job(attempt) / "supervisor").exists()
+    assert list(lines_of(outside / "marks")) == ["launched"]
+
+
+def test_a_tombstone_after_the_acceptance_is_refused(world: World) -> None:
+    attempt, status = world.run("true")
+    assert world.tombstone(attempt).state == "ended"
+    assert world.status(attempt).end == status.end
+
+
+def test_a_second_attempt_of_a_job_is_refused_and_touches_nothing(world: World, outside: Path) -> None:
+    first = world.start("sh", "-c", f"until [ -e {outside}/go ]; do sleep 0.01; done; echo launched >> {outside}/marks")
+    world.wait(first, "launched")
+    second = world.prepare(*marking(outside), task_id=first.spec.task_id, session_id="another")
+    assert code_of(lambda: world.accept(second)).code == "ATTEMPT_CONFLICT"
+    assert not world.job(second).exists()
+    assert world.status(first).session_id is None
+    (outside / "go").touch()
+    world.wait(first)
+    assert code_of(lambda: world.accept(second)).code == "ATTEMPT_CONFLICT"
+    assert list(lines_of(outside / "marks")) == ["launched"]
+
+
+def test_no_lease_no_launch(world: World, outside: Path) -> None:
+    attempt = world.prepare(*marking(outside))
+    wrong = dataclasses.replace(attempt, token="0" * 32)
+    assert code_of(lambda: world.accept(wrong)).code == "LEASE_LOST"
+    assert code_of(lambda: world.client.call("lease.renew", LeaseRef(attempt.id, "0" * 32))).code == "LEASE_LOST"
+    unleased = new_attempt_id(attempt.spec.job_id)
+    stray = dataclasses.replace(attempt, spec=dataclasses.replace(attempt.spec, attempt_id=unleased))
+    assert code_of(lambda: world.accept(stray)).code == "LEASE_LOST"
+    assert not world.job(attempt).exists() and not world.job(stray).exists()
+
+
+def test_an_expired_lease_admits_nothing_and_counts_for_nothing(world: World, outside: Path) -> None:
+    attempt = world.prepare(*marking(outside))
+    with sqlite3.connect(world.layout.ledger) as ledger:
+        ledger.execute("UPDATE lease SET expires_boottime_s = 1.0")
+    ledger.close()
+    assert code_of(lambda: world.accept(attempt)).code == "LEASE_LOST"
+    assert code_of(lambda: world.client.call("lease.renew", LeaseRef(attempt.id, attempt.token))).code == "LEASE_LOST"
+    again = world.lease(attempt.id, attempt.spec.job_id, attempt.spec.task_id, slots=1)
+    assert again.token is not None and again.token != attempt.token
+    world.accept(dataclasses.replace(attempt, token=again.token))
+    world.wait(attempt)
+    assert list(lines_of(outside / "marks")) == ["launched"]
+
+
+def test_a_lease_is_held_until_the_end_and_no_longer(world: World) -> None:
+    first = world.start("sh", "-c", f"until [ -e {world.root}/go ]; do sleep 0.01; done")
+    with sqlite3.connect(world.layout.ledger) as ledger:
+        ledger.execute("UPDATE lease SET expires_boottime_s = 1.0")  # an accepted attempt's lease never expires
+    ledger.close()
+    busy = world.lease("7k2m9x4q1c-1-x81tfa", "7k2m9x4q1c-1", "7k2m9x4q1c", slots=1)
+    assert busy.token is None and busy.busy
+    world.client.call("lease.release", LeaseRef(first.id, first.token))
+    assert world.slots_used() == 1
+    (world.root / "go").touch()
+    world.wait(first)
+    assert world.lease("7k2m9x4q1c-1-x81tfa", "7k2m9x4q1c-1", "7k2m9x4q1c", slots=1).token is not None
+
+
+def test_an_acceptance_before_a_reboot_is_judged_by_the_boot_of_its_supervisor(world: World, outside: Path) -> None:
+    """Nothing about the boot is written at acceptance: a supervisor that starts after a reboot is no dead one."""
+    world.run("true")
+    let_go = hold_launches(world)
+    attempt = world.start(*marking(outside))
+    start = (world.job(attempt) / "start").read_bytes()
+    boot_id = Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()
+    assert boot_id not in start
+    let_go()
+    world.wait(attempt)
+    assert world.supervisor(attempt)["boot_id"] == boot_id.decode()

@@ -1,0 +1,219 @@
+"""A damaged, newer, read-only or full place is told by its code, and nothing in it is overwritten (S10, F125)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from .test_stopping import wait_output
+from .world import World, code_of, is_alive, processes_of, until
+
+Ruin = Callable[[Path], None]
+
+
+def truncate_to(length: int) -> Ruin:
+    return lambda path: os.truncate(path, length)
+
+
+def fill_with_garbage(path: Path) -> None:
+    path.write_bytes(os.urandom(8192))
+
+
+def make_newer(path: Path) -> None:
+    with sqlite3.connect(path) as ledger:
+        ledger.execute("PRAGMA user_version = 99")
+    ledger.close()
+
+
+def make_foreign(path: Path) -> None:
+    with sqlite3.connect(path) as ledger:
+        ledger.execute("PRAGMA application_id = 7")
+    ledger.close()
+
+
+def close_sessions(world: World) -> None:
+    """Also fold SQLite's side files in: with them, it mends much of what the tests here do to the ledger."""
+    session = world.client.session()
+    world.client.close()
+    until(lambda: session.process.poll() is not None, what="the end of the session")
+    ended = [attempt for attempt in world.attempts if Path(world.layout.signal(attempt.id, "exited")).exists()]
+    publishers = [world.supervisor(attempt)["pid"] for attempt in ended]
+    until(lambda: not [pid for pid in publishers if is_alive(pid)], what="the end of publishers")
+    with sqlite3.connect(world.layout.ledger) as ledger:
+        ledger.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    ledger.close()
+    for name in ("-wal", "-shm"):
+        Path(world.layout.ledger + name).unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("ruin", "code"),
+    [
+        (truncate_to(0), "LEDGER_DAMAGED"),
+        (truncate_to(50), "LEDGER_DAMAGED"),
+        (truncate_to(3000), "LEDGER_DAMAGED"),
+        (truncate_to(8192), "LEDGER_DAMAGED"),
+        (fill_with_garbage, "LEDGER_DAMAGED"),
+        (make_foreign, "LEDGER_DAMAGED"),
+        (make_newer, "LEDGER_NEWER"),
+        (Path.unlink, "LEDGER_DAMAGED"),
+    ],
+    ids=["empty", "50 bytes", "3000 bytes", "two pages", "garbage", "foreign", "newer", "missing"],
+)
+def test_a_ledger_that_is_not_ours_or_not_whole_is_left_alone(world: World, ruin: Ruin, code: str) -> None:
+    attempt, _ = world.run("true")
+    close_sessions(world)
+    ledger = Path(world.layout.ledger)
+    ruin(ledger)
+    before = ledger.read_bytes() if ledger.exists() else b""
+    error = code_of(lambda: world.new_client().call("attempt.status", attempt.ref))
+    assert error.code == code
+    assert world.layout.ledger in error.text and error.hint
+    assert (ledger.read_bytes() if ledger.exists() else b"") == before
+
+
+def test_a_ledger_that_was_begun_and_not_finished_is_begun_again(world: World) -> None:
+    Path(world.layout.root).mkdir(parents=True)
+    Path(world.layout.ledger).touch()
+    _, status = world.run("true")
+    assert status.end is not None
+
+
+def test_a_ledger_damaged_under_a_running_turn_costs_no_file(world: World) -> None:
+    attempt = world.start("sh", "-c", f"echo up; until [ -e {world.root}/go ]; do sleep 0.01; done; echo x > work.txt")
+    wait_output(world, attempt, b"up")
+    close_sessions(world)
+    ledger = Path(world.layout.ledger)
+    whole = ledger.read_bytes()
+    fill_with_garbage(ledger)
+    (world.root / "go").touch()
+    until(lambda: not processes_of(attempt.id), what="the agent's end")
+    until(Path(world.layout.signal(attempt.id, "exited")).exists, what=".exited")
+    pid = world.supervisor(attempt)["pid"]
+    until(lambda: not is_alive(pid), what="the publisher's end")
+    ledger.write_bytes(whole)  # restored from a copy: the next session finishes what the publisher could not record
+    end = world.wait(attempt).end
+    assert end is not None and end.outcome == "done"
+    assert world.published(attempt, "work.txt") == "x"
+
+
+# --- a small disk ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """24 MiB of their own, unmounted at the end; only root can have them."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small file system needs root")
+    place = tmp_path / "disk"
+    place.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "shunter-test", str(place)], capture_output=True)
+    if done.returncode != 0:
+        pytest.skip(f"no mount here: {done.stderr.decode().strip()}")
+    yield place
+    until(lambda: subprocess.run(["umount", str(place)], capture_output=True).returncode == 0, what="umount")
+
+
+@pytest.fixture
+def disk_world(small_disk: Path, tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path / "world", data_root=small_disk / "data")
+    yield world
+    (small_disk / "ballast").unlink(missing_ok=True)
+    world.close()
+
+
+def fill(place: Path) -> Callable[[], None]:
+    """Take every byte that is free; the function that comes back gives them back."""
+    ballast = place / "ballast"
+    with ballast.open("ab", buffering=0) as file:
+        try:
+            while True:
+                file.write(b"\0" * 4096)
+        except OSError:
+            pass
+    return ballast.unlink
+
+
+def test_a_full_disk_refuses_before_anything_is_stored(disk_world: World, small_disk: Path) -> None:
+    world = disk_world
+    world.run("true")
+    attempt = world.prepare("true")
+    empty = fill(small_disk)
+    error = code_of(lambda: world.accept(attempt))
+    assert error.code == "DISK_FULL", error.text
+    assert world.status(attempt).state == "unknown"
+    empty()
+    world.accept(attempt)
+    assert world.wait(attempt).end is not None
+
+
+def test_a_disk_that_is_full_from_the_beginning(disk_world: World, small_disk: Path) -> None:
+    (small_disk / "data" / "bin").mkdir(parents=True)
+    transport = disk_world.client.transport
+    transport.prepare()
+    fill(small_disk)
+    error = code_of(disk_world.client.session)
+    assert error.code == "DISK_FULL", error.text
+
+
+def test_a_disk_that_fills_up_during_a_turn_delays_only_the_account_of_its_end(
+    disk_world: World, small_disk: Path, tmp_path: Path
+) -> None:
+    """Neither the agent nor the time limit nor a cancel waits for room; the end is told once there is some."""
+    world = disk_world
+    go = tmp_path / "go"
+    code = (
+        "import os, sys, time\n"
+        "print('up', flush=True)\n"
+        f"while not os.path.exists({str(go)!r}): time.sleep(0.01)\n"
+        "for n in range(200_000): os.write(1, b'%09d\\n' % n)\n"
+        f"open({str(tmp_path / 'through')!r}, 'w').close()\n"
+        "time.sleep(600)\n"
+    )
+    attempt = world.start(sys.executable, "-I", "-S", "-c", code)
+    wait_output(world, attempt, b"up")
+    empty = fill(small_disk)
+    go.touch()
+    until((tmp_path / "through").exists, what="an agent that nothing blocks")
+    world.cancel(attempt)
+    until(lambda: not processes_of(attempt.id), what="the end of a cancelled tree")
+    assert Path(f"/proc/{world.supervisor(attempt)['pid']}").exists()
+    assert not Path(world.layout.signal(attempt.id, "exited")).exists()
+    empty()
+    end = world.wait(attempt).end
+    assert end is not None
+    assert (end.outcome, end.reason, end.stdout_bytes) == ("cancelled", "cancel", 2_000_003)
+    data, gaps = world.read_log(attempt)
+    assert data.startswith(b"up\n")
+    assert len(data) + sum(length for _, length in gaps) == 2_000_003
+    assert world.slots_used() == 0
+
+
+def test_a_disk_that_is_read_only(disk_world: World, small_disk: Path) -> None:
+    world = disk_world
+    attempt, _ = world.run("true")
+    close_sessions(world)
+    before = Path(world.layout.ledger).read_bytes()
+    remount = ["mount", "-o", "remount,ro", str(small_disk)]
+    until(lambda: subprocess.run(remount, capture_output=True).returncode == 0, what="the last writer's end")
+    try:
+        error = code_of(lambda: world.new_client().call("attempt.status", attempt.ref))
+        assert error.code == "LEDGER_UNAVAILABLE", error.text
+        assert Path(world.layout.ledger).read_bytes() == before
+    finally:
+        subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
+
+
+def test_a_data_root_that_cannot_be_made(make_world: Callable[..., World], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    world = make_world("second", data_root=tmp_path / "file" / "data")
+    error = code_of(world.client.session)
+    assert error.code == "IO", error.text
+    shutil.rmtree(tmp_path / "second", ignore_errors=True)
