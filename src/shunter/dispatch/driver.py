@@ -34,6 +34,7 @@ from ..wire.messages import (
     AttemptRef,
     AttemptStatus,
     CancelAsk,
+    End,
     Facts,
     FactsAsk,
     Lease,
@@ -42,7 +43,6 @@ from ..wire.messages import (
     MirrorAsk,
     MirrorReady,
 )
-from ..wire.outcome import End
 from .delivery import close_on_host, deliver_result
 from .hosts import HostEntry
 from .job import job_spec, prompt_of

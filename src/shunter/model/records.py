@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Optional
 
-from ..wire.outcome import End
+from ..wire.messages import End
 from .states import AttemptState, Step, TaskState, TurnState
 
 SUMMARY_CHARACTERS = 200

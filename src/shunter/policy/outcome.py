@@ -8,7 +8,7 @@ from ..agents import contract
 from ..model.records import Turn
 from ..model.states import TurnState
 from ..wire.errors import CODES
-from ..wire.outcome import End
+from ..wire.messages import End
 
 STATE_OF_OUTCOME = {
     contract.CANCELLED: TurnState.CANCELLED,

@@ -9,7 +9,7 @@ from ..model.records import Event, Leader, Options, Owner, Requirements, Row, Ta
 from ..model.states import Step, TaskState, TurnState
 from ..wire.codec import dumps, loads
 from ..wire.errors import ShunterError
-from ..wire.outcome import End
+from ..wire.messages import End
 
 _DAMAGED = "STORE_DAMAGED"
 

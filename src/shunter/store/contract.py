@@ -15,7 +15,7 @@ from typing import Protocol, TypedDict, Unpack
 
 from ..model.records import Attempt, Event, Leader, Owner, Project, Row, Task, Turn
 from ..model.states import Step, TaskState, TurnState
-from ..wire.outcome import End
+from ..wire.messages import End
 
 
 class Facts(TypedDict, total=False):
