@@ -11,10 +11,10 @@ import sys
 import time
 from pathlib import Path
 
-from shunter.service.actions import wait_for
 from shunter.service.home import Home
 from shunter.service.submit import SubmitAsk, submit_task
 from shunter.service.view import load_detail, timing_of
+from shunter.service.waiting import wait_for
 
 
 def main(repo: str, number: int, agent: str) -> None:
