@@ -12,8 +12,9 @@ file, reads the clock or looks at the environment; text from an agent is untrust
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Dict, Iterable, Optional, Tuple
+
+from ..wire.record import dataclass, field
 
 # Outcome kinds. The first four are what an agent can say of its own work; the rest is what we saw.
 DONE, NEEDS_INPUT, BLOCKED, UNKNOWN = "done", "needs_input", "blocked", "unknown"

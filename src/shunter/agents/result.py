@@ -12,9 +12,9 @@ A malformed result is no result: nothing here raises, and what is too long is cu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Dict, Iterable, List, Optional, Tuple
 
+from ..wire.record import dataclass
 from .contract import BLOCKED, DONE, NEEDS_INPUT, Question
 from .stream import bounded, parse_object
 

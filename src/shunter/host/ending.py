@@ -6,7 +6,6 @@ then ends the attempt in the ledger, which releases the lease in the same transa
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import os
 import sys
@@ -89,7 +88,7 @@ def publish_again(layout: Layout, ledger: Ledger, attempt_id: str) -> None:
         publication, error = _publish(layout, spec)
         if error is not None:
             raise error
-        mended = dataclasses.replace(end, publication=publication, error_code=None, error_text=None)
+        mended = End(**{**vars(end), "publication": publication, "error_code": None, "error_text": None})
         ledger.replace_publication(attempt_id, mended)
 
 
@@ -156,7 +155,7 @@ def _judge(
     if exited.errno:
         what = layout.workspace(spec.task_id) if exited.reason == "workspace_lost" else spec.argv[0]
         words += f": {what}: {os.strerror(exited.errno)}"
-    return dataclasses.replace(outcome, kind=kind, evidence=words, structured=False)
+    return contract.Outcome(**{**vars(outcome), "kind": kind, "evidence": words, "structured": False})
 
 
 def _last_message(job: str) -> Optional[str]:
@@ -176,7 +175,7 @@ def _previous_usage(ledger: Ledger, spec: JobSpec) -> Optional[contract.Usage]:
         if row["end"] and row["attempt_id"] != spec.attempt_id:
             seen = loads(End, row["end"], where="ledger", code="LEDGER_DAMAGED").session_usage
             if seen is not None:
-                return contract.Usage(**dataclasses.asdict(seen))
+                return contract.Usage(**vars(seen))
     return None
 
 
@@ -198,8 +197,8 @@ def _end(
         summary=outcome.summary[:8192],
         questions=tuple(QuestionSeen(each.text, each.options) for each in outcome.questions),
         structured=outcome.structured,
-        usage=UsageSeen(**dataclasses.asdict(outcome.usage)),
-        session_usage=UsageSeen(**dataclasses.asdict(session_usage)) if session_usage else None,
+        usage=UsageSeen(**vars(outcome.usage)),
+        session_usage=UsageSeen(**vars(session_usage)) if session_usage else None,
         reason=exited.reason,
         exit_code=exited.exit_code,
         signal=exited.signal,

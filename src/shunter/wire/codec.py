@@ -10,14 +10,14 @@ times as long.
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import functools
 import json
 import typing
-from typing import Any, Callable, Dict, List, Tuple, Type, TypeVar, Union
+from typing import Any, Callable, Dict, List, Type, TypeVar, Union
 
 from .errors import ShunterError
+from .record import field_names, has_default
 
 T = TypeVar("T")
 Reader = Callable[[Any], Any]
@@ -38,8 +38,9 @@ class _WrongError(Exception):
 
 def encode(record: Any) -> Any:
     """The record as plain JSON values; fields that hold None are kept, so every record of a kind has the same keys."""
-    if dataclasses.is_dataclass(record) and not isinstance(record, type):
-        return {field.name: encode(getattr(record, field.name)) for field in dataclasses.fields(record)}
+    names = field_names(type(record))
+    if names is not None:
+        return {name: encode(getattr(record, name)) for name in names}
     if isinstance(record, enum.Enum):
         return record.value
     if isinstance(record, (tuple, list)):
@@ -85,7 +86,7 @@ def _reader(kind: Any) -> Reader:
         return _list_reader(_reader(arguments[0]))
     if origin is dict:
         return _object_reader(_reader(arguments[1]))
-    if dataclasses.is_dataclass(kind):
+    if field_names(kind) is not None:
         return _record_reader(kind)
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return _word_reader(kind)
@@ -128,25 +129,23 @@ def _object_reader(read: Reader) -> Reader:
 
 def _record_reader(kind: Any) -> Reader:
     hints = typing.get_type_hints(kind)
-    fields: List[Tuple[str, Reader, bool]] = []
-    for field in dataclasses.fields(kind):
-        has_default = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
-        fields.append((field.name, _reader(hints[field.name]), has_default))
-    names = frozenset(name for name, _, _ in fields)
+    names = field_names(kind) or ()
+    fields = [(name, _reader(hints[name]), has_default(kind, name)) for name in names]
+    known = frozenset(names)
 
     def read_record(value: Any) -> Any:
         if not isinstance(value, dict):
             raise _WrongError("expected an object")
-        if not names.issuperset(value):
-            raise _WrongError(f"unknown field {min(set(value) - names)!r}")
+        if not known.issuperset(value):
+            raise _WrongError(f"unknown field {min(set(value) - known)!r}")
         found: Dict[str, Any] = {}
-        for name, read, has_default in fields:
+        for name, read, is_optional in fields:
             if name in value:
                 try:
                     found[name] = read(value[name])
                 except _WrongError as fault:
                     raise fault.within(f".{name}")
-            elif not has_default:
+            elif not is_optional:
                 raise _WrongError(f"field {name!r} is missing")
         try:
             return kind(**found)

@@ -6,8 +6,9 @@ the clock of the host that wrote them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Dict, Optional, Tuple
+
+from .record import dataclass, field
 
 PROTOCOL = 1
 MAGIC = "SHUNTER-HOST"
