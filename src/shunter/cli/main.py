@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -102,7 +103,15 @@ def main() -> None:
     except OSError as exc:
         code = "DISK_FULL" if exc.errno in (28, 122) else "IO"
         status = report(code, f"{exc.filename or 'output'}: {exc.strerror}", None, 74, as_json=wants_json)
-    sys.exit(status if isinstance(status, int) else 0)
+    leave(status if isinstance(status, int) else 0)
+
+
+def leave(status: int) -> NoReturn:
+    """Without taking the interpreter apart, which is a tenth of the time of `list`; nothing of ours waits for it."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, AttributeError):  # a stream that was closed outside is None
+            stream.flush()
+    os._exit(status)
 
 
 def report(code: str, text: str, hint: str | None, exit_status: int, *, as_json: bool) -> int:

@@ -23,6 +23,8 @@ COLOUR_OF_PHRASE = {
 
 def visible(text: str, *, keep: str = "\t") -> str:
     """The text with every control, bidi or undecodable character shown as an escape, so it can do nothing."""
+    if text.isprintable():
+        return text
     return "".join(c if c in keep or c.isprintable() else _escape(c) for c in text)
 
 

@@ -1,9 +1,8 @@
-"""Use cases that change something: cancel, close, fetch, wait, reconcile. Each may be repeated."""
+"""Use cases that change something: cancel, close, fetch, reconcile. Each may be repeated."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..dispatch.delivery import close_on_host, deliver_result
@@ -15,9 +14,7 @@ from ..wire.errors import ShunterError
 from ..wire.messages import AttemptRef
 from .home import Home
 from .view import TaskView, load_view
-
-POLL_S = 0.05
-WAKE_EVERY_S = 2.0
+from .waiting import is_over
 
 
 def cancel_task(home: Home, prefix: str, *, actor: str) -> TaskView:
@@ -46,43 +43,6 @@ def settle_waiting(home: Home, task: Task, turn: Turn, *, actor: str) -> None:
     if settled and first:
         remove_brief(home.places.prompts_dir, turn.id)
         forget_task(home.places.transfer_dir, home.store.load_project(task).repo_id, task.id)
-
-
-def is_over(view: TaskView) -> bool:
-    """No turn of the task waits, is under way or runs."""
-    return view.turn is None or view.turn.step == Step.SETTLED
-
-
-def wait_for(
-    home: Home,
-    task_ids: Sequence[str],
-    *,
-    timeout_s: float | None,
-    any_one: bool = False,
-    on_change: Callable[[TaskView], None] = lambda view: None,
-) -> list[TaskView]:
-    """Block until all (or any one) are over. Raises WAIT_TIMEOUT; the tasks go on then.
-
-    Keeps a dispatcher at work: one that died is replaced, or nobody would ever end the waiting.
-    """
-    deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    seen: dict[str, str] = {}
-    wake_at = time.monotonic()
-    while True:
-        views = [load_view(home.store, task_id) for task_id in task_ids]
-        for view in views:
-            if seen.get(view.task.id) != view.phrase:
-                seen[view.task.id] = view.phrase
-                on_change(view)
-        over = [view for view in views if is_over(view)]
-        if len(over) == len(views) or (any_one and over):
-            return views
-        if deadline is not None and time.monotonic() >= deadline:
-            raise ShunterError("WAIT_TIMEOUT", f"{len(views) - len(over)} of {len(views)} are not over; they go on")
-        if time.monotonic() >= wake_at:
-            home.wake()
-            wake_at = time.monotonic() + WAKE_EVERY_S
-        time.sleep(POLL_S)
 
 
 def fetch_task(home: Home, prefix: str) -> TaskView:

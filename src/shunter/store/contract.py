@@ -198,6 +198,9 @@ class Store(Protocol):
     def events_since(self, seq: int, *, task_id: str | None = None, limit: int = 1000) -> list[Event]:
         """Events with a greater number, oldest first."""
 
+    def newest_event(self) -> int:
+        """The number of the last event, 0 before the first. Ask before reading: later changes have greater numbers."""
+
     # Leadership
 
     def read_leader(self) -> Leader:

@@ -259,6 +259,9 @@ class SqliteStore(TurnWrites):
         only = {} if task_id is None else {"task_id": task_id}
         return [Event(**dict(row)) for row in self._records(name, seq=seq, limit=limit, **only)]
 
+    def newest_event(self) -> int:
+        return int(self._all("newest_event")[0][0])
+
     def _record(self, events: Iterable[Event]) -> None:
         for event in events:
             self._run("insert_event", columns.event_columns(event))

@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from ...policy.outcome import exit_status_of
-from ...service.actions import wait_for
 from ...service.home import Home
 from ...service.submit import SubmitAsk, submit_task
+from ...service.waiting import wait_for
 from ...wire.errors import ShunterError
 from ..durations import DURATION
 from ..output import emit, json_option, say, view_record
