@@ -14,5 +14,5 @@ test: ## the whole suite, on the default Python, the oldest a host may have, and
 check: setup ## format, lint, types, floors, oldest Python, generated files
 	@tools/check
 
-bench: setup ## figures for docs/benchmarks.md
+bench: setup ## figures of docs/performance.md; see bench/run
 	@bench/run

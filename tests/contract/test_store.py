@@ -468,6 +468,7 @@ class TestEvents:
         first, second = store.events_since(0)
         assert (first.kind, first.task_id, first.seq < second.seq) == ("submitted", "task1", True)
         assert store.events_since(first.seq) == [second]
+        assert store.newest_event() == second.seq
         assert store.events_since(0, task_id="task2") == [second]
         assert store.events_since(0, limit=1) == [first]
 

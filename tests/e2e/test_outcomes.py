@@ -143,5 +143,30 @@ def test_close_refuses_what_home_does_not_have(world):
     assert b"RESULT_UNDELIVERED" in world.run("close", task, status=64, cwd=world.root).stderr
     hidden.rename(world.repo)
     assert world.out("reconcile")
+    assert world.json("status", task)["turn"]["error_code"] is None
     assert world.git("show", f"shunter/local/task/{task}:x.txt") == "x"
     world.out("close", task)
+
+
+def test_work_on_another_branch_is_told_kept_and_can_be_fetched(world):
+    script = "git checkout -q -b side; echo w > w.txt; git add .; git commit -qm side; git checkout -q -"
+    _, record = ended(world, script)
+    shown = world.out("result", record["id"])
+    assert f"shunter fetch --kept {record['id']}" in shown
+    assert "fetch --kept" in world.out("close", record["id"])
+    world.out("fetch", "--kept", record["id"], status=None)
+    assert world.git("show", f"shunter/local/kept/{record['id']}/1:w.txt") == "w"
+
+
+def test_a_result_can_be_fetched_into_a_checkout_that_moved(world):
+    task = world.submit(f'while [ ! -e "{world.marks}/go" ]; do sleep 0.05; done; echo x > x.txt')
+    eventually(lambda: world.json("status", task)["phrase"] == "running")
+    moved = world.root / "elsewhere" / "repo"
+    moved.parent.mkdir()
+    world.repo.rename(moved)
+    world.repo = moved
+    (world.marks / "go").touch()
+    world.run("wait", task, status=70)
+    assert "at its new place" in world.out("result", task)
+    world.out("fetch", task)
+    assert world.git("show", f"shunter/local/task/{task}:x.txt") == "x"

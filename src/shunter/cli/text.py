@@ -23,6 +23,8 @@ COLOUR_OF_PHRASE = {
 
 def visible(text: str, *, keep: str = "\t") -> str:
     """The text with every control, bidi or undecodable character shown as an escape, so it can do nothing."""
+    if text.isprintable():
+        return text
     return "".join(c if c in keep or c.isprintable() else _escape(c) for c in text)
 
 
@@ -57,6 +59,11 @@ def age(seconds: float) -> str:
     if whole < 86400:
         return f"{whole // 3600}h {whole % 3600 // 60:02d}m"
     return f"{whole // 86400}d"
+
+
+def count(number: int, noun: str) -> str:
+    """1 commit, 2 commits."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def duration(seconds: float | None) -> str:

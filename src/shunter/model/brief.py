@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Dict, Tuple  # noqa: UP035
 
 from ..wire.messages import Limits
+from ..wire.record import dataclass, field
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Brief:
     """`command` and `env` are the configured agent's; `env` may name place-holders of `agents.contract`."""
 

@@ -6,16 +6,16 @@ Times are seconds since the epoch (floats); None means "not yet" or "not known",
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Optional
 
 from ..wire.messages import End
+from ..wire.record import dataclass
 from .states import AttemptState, Step, TaskState, TurnState
 
 SUMMARY_CHARACTERS = 200
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Project:
     """A git repository of the user, as one checkout of it was seen at submit."""
 
@@ -28,7 +28,7 @@ class Project:
     name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Options:
     """What the user asked of a task besides the prompt; fixed at submit."""
 
@@ -47,7 +47,7 @@ class Options:
 NO_OPTIONS = Options()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Task:
     """Prompt + agent + base; one workspace, one branch, one agent session, on one host. The prompt is no field (P9)."""
 
@@ -76,7 +76,7 @@ class Task:
     options: Options = NO_OPTIONS
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Turn:
     """One run of the agent for a task. `step` is the driver's, `state` is what people see."""
 
@@ -108,7 +108,7 @@ class Turn:
     settled_at: Optional[float] = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Attempt:
     """One try to launch a turn on a host; `number` grows with every try and never comes back (fencing)."""
 
@@ -123,7 +123,7 @@ class Attempt:
     ended_at: Optional[float] = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Requirements:
     """What a row needs of a host, and what it prefers. Rows with equal requirements and pin are interchangeable."""
 
@@ -136,7 +136,7 @@ class Requirements:
     worktree_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Row:
     """A turn in the queue or under way: ids, a sanitised summary and bounded codes, nothing else (P9)."""
 
@@ -152,7 +152,7 @@ class Row:
     seq: int = 0  # place in the queue, given by the store
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Event:
     """One line of the audit trail; append only."""
 
@@ -168,7 +168,7 @@ class Event:
     seq: int = 0  # given by the store
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Owner:
     """A dispatcher process: a random id made at its start, and what is needed to judge later whether it lives (P7)."""
 
@@ -179,7 +179,7 @@ class Owner:
     start_time: Optional[int] = None  # clock ticks since boot; None = not known, never a mismatch
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Leader:
     """The leadership row. `owner` None: nobody leads; the term stays, so that it only ever grows."""
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ..model.records import Attempt, Event, Task, Turn
 from ..model.states import Step, TaskState
 from ..store.contract import Store
+from ..wire.record import dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TaskView:
     """`ref` is where the result stands in the user's repository, None before that; `phrase` says it in words."""
 
@@ -19,7 +18,7 @@ class TaskView:
     ref: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TaskDetail:
     view: TaskView
     turns: tuple[Turn, ...]
@@ -27,7 +26,7 @@ class TaskDetail:
     events: tuple[Event, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Timing:
     """Where the time of a turn went, in seconds; None for a stage that was not reached."""
 
@@ -68,8 +67,8 @@ def ending_of(turn: Turn) -> str:
 
 
 def list_views(store: Store, *, everything: bool, limit: int, project_id: str | None = None) -> list[TaskView]:
-    """Newest first. Without `everything` closed and abandoned tasks are left out."""
-    states = None if everything else [TaskState.QUEUED, TaskState.ACTIVE, TaskState.OPEN, TaskState.LOST]
+    """Newest first. Without `everything` closed tasks are left out."""
+    states = None if everything else [state for state in TaskState if state != TaskState.CLOSED]
     tasks = store.list_tasks(states=states, project_id=project_id, limit=limit)
     turns = store.load_latest_turns([task.id for task in tasks])
     return [view_task(task, turns.get(task.id)) for task in tasks]

@@ -15,7 +15,7 @@ _DAMAGED = "STORE_DAMAGED"
 
 
 def task_columns(task: Task) -> dict[str, Any]:
-    columns = {name: getattr(task, name) for name in Task.__dataclass_fields__}
+    columns = {**vars(task)}
     columns["state"] = task.state.value
     columns["options"] = dumps(task.options)
     return columns
@@ -54,7 +54,7 @@ def read_rows(rows: list[tuple[Any, ...]]) -> list[Row]:
 
 
 def event_columns(event: Event) -> dict[str, Any]:
-    return {name: getattr(event, name) for name in Event.__dataclass_fields__ if name != "seq"}
+    return {name: value for name, value in vars(event).items() if name != "seq"}
 
 
 def read_leader(row: tuple[Any, ...]) -> Leader:

@@ -73,7 +73,7 @@ class Store(Protocol):
         """This commit is at home, under this ref. False when that was recorded before; a second call is harmless."""
 
     def close_task(self, task_id: str, *, actor: str, reason: str, now: float) -> bool:
-        """Close an open or lost task. False when it is closed or abandoned. Raises TASK_UNKNOWN, TASK_BUSY."""
+        """Close an open, lost or abandoned task. False when it is closed. Raises TASK_UNKNOWN, TASK_BUSY."""
 
     # Turns and attempts
 
@@ -88,6 +88,9 @@ class Store(Protocol):
 
     def load_attempts(self, turn_id: str) -> list[Attempt]:
         """First to last."""
+
+    def record_publication(self, turn_id: str, end: End, *, actor: str, now: float) -> bool:
+        """A settled turn's work was published or fetched after all, which mends its error. False: not settled."""
 
     def open_turns(self, *, waiting: bool = True) -> list[Turn]:
         """Every turn that is not settled, oldest first. waiting=False leaves out those that still wait."""
@@ -197,6 +200,9 @@ class Store(Protocol):
 
     def events_since(self, seq: int, *, task_id: str | None = None, limit: int = 1000) -> list[Event]:
         """Events with a greater number, oldest first."""
+
+    def newest_event(self) -> int:
+        """The number of the last event, 0 before the first. Ask before reading: later changes have greater numbers."""
 
     # Leadership
 

@@ -199,7 +199,7 @@ class SqliteStore(TurnWrites):
     def close_task(self, task_id: str, *, actor: str, reason: str, now: float) -> bool:
         with self._write():
             task = self.load_task(task_id)
-            if task.state in (TaskState.CLOSED, TaskState.ABANDONED):
+            if task.state == TaskState.CLOSED:
                 return False
             if self._records("load_open_turn", task_id=task_id):
                 raise _busy(task_id)
@@ -258,6 +258,9 @@ class SqliteStore(TurnWrites):
         name = "events_since" if task_id is None else "task_events_since"
         only = {} if task_id is None else {"task_id": task_id}
         return [Event(**dict(row)) for row in self._records(name, seq=seq, limit=limit, **only)]
+
+    def newest_event(self) -> int:
+        return int(self._all("newest_event")[0][0])
 
     def _record(self, events: Iterable[Event]) -> None:
         for event in events:

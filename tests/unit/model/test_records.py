@@ -56,7 +56,7 @@ def test_an_unknown_field_is_refused(record):
 
 @pytest.mark.parametrize("record", EXAMPLES, ids=lambda record: type(record).__name__)
 def test_a_record_cannot_be_changed(record):
-    with pytest.raises(dataclasses.FrozenInstanceError):
+    with pytest.raises(AttributeError):
         setattr(record, dataclasses.fields(record)[0].name, "other")
 
 

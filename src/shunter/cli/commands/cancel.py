@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
-from ...service.actions import cancel_task, is_over, wait_for
+from ...service.actions import cancel_task
 from ...service.home import Home
+from ...service.waiting import is_over, wait_for
 from ...wire.errors import ShunterError
 from ..output import complete_task, emit, json_option, say, view_record
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import click
 
 from ...policy.outcome import exit_status_of
-from ...service.actions import POLL_S, is_over
 from ...service.demo import Demo, start_demo
 from ...service.home import Home
 from ...service.view import TaskView, load_view
+from ...service.waiting import POLL_S, is_over
 from ..output import say
 from ..text import duration, visible
 from .result import render_result

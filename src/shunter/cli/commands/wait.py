@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from ...policy.outcome import exit_status_of, worst_status
-from ...service.actions import is_over, wait_for
 from ...service.home import Home
 from ...service.view import TaskView
+from ...service.waiting import is_over, wait_for
 from ..durations import DURATION
 from ..output import complete_task, emit, json_option, say, view_record
 from ..text import visible
