@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import pytest
 
-from shunter.model.records import Event, Options, Owner, Project, Requirements, Row, Task, Turn
+from shunter.model.records import Drain, Event, Options, Owner, Project, Requirements, Row, Task, Turn
 from shunter.model.states import AttemptState, Step, TaskState, TurnState
 from shunter.store.sqlite import open_store
 from shunter.wire.errors import ShunterError
@@ -603,6 +603,27 @@ class TestSeveralAtOnce:
                 break
             assert os.WIFSIGNALED(status)
         assert number > 5
+
+
+class TestHosts:
+    def test_a_drain_stands_until_the_host_is_enabled(self, store):
+        assert store.list_drains() == []
+        assert store.drain_host("two", actor="user", reason="disk", now=1.0)
+        assert not store.drain_host("two", actor="set-up", reason="other", now=2.0)
+        assert store.drain_host("one", actor="user", reason=None, now=3.0)
+        assert store.list_drains() == [Drain("one", 3.0, "user"), Drain("two", 1.0, "user", "disk")]
+        assert store.enable_host("two", actor="user", now=4.0)
+        assert not store.enable_host("two", actor="user", now=5.0)
+        assert [drain.host for drain in store.list_drains()] == ["one"]
+
+    def test_each_change_is_in_the_audit_trail_once(self, store):
+        seq = store.newest_event()
+        store.drain_host("two", actor="user", reason="disk", now=1.0)
+        store.drain_host("two", actor="user", reason="disk", now=2.0)
+        store.enable_host("two", actor="me", now=3.0)
+        store.enable_host("two", actor="me", now=4.0)
+        told = [(each.kind, each.actor, each.reason) for each in store.events_since(seq)]
+        assert told == [("host drained", "user", "two: disk"), ("host enabled", "me", "two")]
 
 
 def _scenario(store, action, number):

@@ -376,6 +376,7 @@ class TestPlans:
     WHOLE = {
         "count_tasks": "the count of all; it walks an index only",
         "read_leader": "one row",
+        "list_drains": "a few hosts at most",
         "load_open_turns": "it is meant to give them all",
         "has_open_turns": "it stops at the first",
     }

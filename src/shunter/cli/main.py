@@ -27,7 +27,8 @@ COMMANDS = {
     "close": ("close", "Remove a task's workspace; the branch stays."),
     "reconcile": ("reconcile", "Ask about everything under way and repair what was left."),
     "config": ("config", "Show the effective configuration."),
-    "host": ("host", "Prove that a host can do its work."),
+    "hosts": ("hosts", "Show the pool: hosts, their state and room."),
+    "host": ("host", "Add, prove, drain or remove a host."),
     "demo": ("demo", "Three tasks side by side in a throw-away project."),
     "completion": ("completion", "Print the completion script of a shell."),
 }

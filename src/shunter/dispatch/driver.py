@@ -44,7 +44,7 @@ from ..wire.messages import (
     MirrorReady,
 )
 from .delivery import close_on_host, deliver_result, has_news
-from .hosts import HostEntry
+from .hosts import HostEntry, memory_budget_mb
 from .job import job_spec, prompt_of
 from .log import log
 
@@ -67,8 +67,9 @@ class Driver:
         hosts: dict[str, HostEntry],
         *,
         on_boundary: Callable[[str], None] = lambda name: None,
+        facts_of: Callable[[HostEntry], Facts | None] = lambda entry: None,
     ) -> None:
-        self.store, self.places, self.hosts = store, places, hosts
+        self.store, self.places, self.hosts, self.facts_of = store, places, hosts, facts_of
         self.on_boundary = on_boundary
         self.told: dict[str, str] = {}
         self.steps: dict[Step, Callable[[Turn], bool]] = {
@@ -127,7 +128,7 @@ class Driver:
             slots=task.options.slots,
             memory_mb=task.options.memory_mb or 0,
             capacity_slots=entry.config.slots,
-            capacity_memory_mb=entry.config.memory_mb,
+            capacity_memory_mb=memory_budget_mb(entry.config, self.facts_of(entry)),
         )
         lease: Lease = entry.client.call("lease.grant", ask)
         if lease.token is None:

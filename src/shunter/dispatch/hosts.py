@@ -1,7 +1,11 @@
-"""The hosts of the configuration, each with a client; nothing is contacted until it is asked something."""
+"""The hosts of the configuration, each with a client; nothing is contacted until it is asked something.
+
+And what home knows of each: one question to it, and the view that placement decides on.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -9,11 +13,17 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from ..agents.table import MODULES, load
 from ..fleet.client import HostClient
-from ..fleet.config import Config, HostConfig
+from ..fleet.config import AgentConfig, Config, HostConfig
+from ..fleet.observations import Observation, answered, failed
 from ..fleet.places import Places
 from ..fleet.ssh import SshTransport
 from ..fleet.transport import LocalTransport, Transport
+from ..model.records import Drain
+from ..policy.placement import HostView
+from ..wire.errors import ShunterError
+from ..wire.messages import Facts, FactsAsk
 
 HostListener = Callable[[str, str | None, dict[str, Any]], None]
 
@@ -36,11 +46,15 @@ def open_hosts(
     listener: HostListener | None = None,
     *,
     known: Mapping[str, HostEntry] = MappingProxyType({}),
+    everything: bool = False,
 ) -> dict[str, HostEntry]:
-    """Entries of the enabled hosts; nothing is contacted yet. A known one, reached as before, keeps its client."""
+    """Entries of the enabled hosts, or of all; nothing is contacted yet.
+
+    A known one, reached as before, keeps its client.
+    """
     entries = {}
     for host in config.hosts:
-        if not host.enabled:
+        if not (host.enabled or everything):
             continue
         old = known.get(host.name)
         if old is not None and how_reached(old.config) == how_reached(host):
@@ -51,13 +65,104 @@ def open_hosts(
     return entries
 
 
-def make_transport(host: HostConfig, places: Places) -> Transport:
+def make_transport(host: HostConfig, places: Places, *, extra: tuple[str, ...] = ()) -> Transport:
+    """`extra`: further options of ssh, before all others."""
     if host.ssh is None:
         root = Path(host.data_root).expanduser() if host.data_root else places.host_data_root
         return LocalTransport(host.name, root, host.python)
     command = host.ssh_command or ("ssh",)
-    return SshTransport(host.name, host.ssh, data_root=host.data_root, python=host.python, command=command)
+    return SshTransport(host.name, host.ssh, data_root=host.data_root, python=host.python, command=command, extra=extra)
 
 
 def how_reached(host: HostConfig) -> tuple[object, ...]:
     return (host.ssh, host.ssh_command, host.data_root, host.python)
+
+
+def reached_as(host: HostConfig) -> str:
+    """The way to a host as text: observations of another way are of another host."""
+    return repr(how_reached(host))
+
+
+def program_names() -> tuple[str, ...]:
+    """The programs of the built-in agents and of their sandboxes."""
+    names = set()
+    for adapter in MODULES:
+        if adapter != "exec":
+            names.add(load(adapter).version_argv()[0])
+            names.update(load(adapter).sandbox_programs())
+    return tuple(sorted(names))
+
+
+def probe_host(entry: HostEntry, before: Observation | None) -> Observation:
+    """Ask the host for its facts; a failure is an observation too. Never raises what a host can cause."""
+    way = reached_as(entry.config)
+    try:
+        hello = entry.client.session().hello
+        facts: Facts = entry.client.call("host.facts", FactsAsk(program_names()), limit_s=30.0)
+    except ShunterError as exc:
+        return failed(before, entry.name, way, exc, now=time.time())
+    return answered(entry.name, way, hello, facts, now=time.time())
+
+
+def memory_budget_mb(host: HostConfig, facts: Facts | None) -> int | None:
+    """What reservations may add up to; None: not counted, also while `reserve_mb` has no measured total yet."""
+    if host.reserve_mb is None:
+        return host.memory_mb
+    total_mb = facts.memory_total_mb if facts is not None else None
+    return None if total_mb is None else max(0, total_mb - host.reserve_mb)
+
+
+def view_host(
+    host: HostConfig,
+    seen: Observation | None,
+    drain: Drain | None,
+    agents: Mapping[str, AgentConfig],
+    *,
+    slots_used: int,
+    reachable: bool | None = None,
+) -> HostView:
+    """What placement decides on. `reachable` None: as the last observation has it."""
+    if seen is not None and seen.reached_as != reached_as(host):
+        seen = None
+    facts, hello = (seen.facts, seen.hello) if seen is not None else (None, None)
+    broken = seen is not None and seen.error_code is not None
+    return HostView(
+        host.name,
+        host.slots,
+        slots_used=slots_used,
+        memory_mb=memory_budget_mb(host, facts),
+        memory_reserved_mb=facts.memory_reserved_mb if facts else 0,
+        memory_available_mb=facts.memory_available_mb if facts else None,
+        disk_free_mb=facts.disk_free_mb if facts else None,
+        host_id=hello.host_id if hello else None,
+        enabled=host.enabled,
+        reachable=not broken if reachable is None else reachable,
+        unreached=f"{seen.error_code}: {seen.error_text}" if broken and seen is not None else None,
+        outdated=broken and seen is not None and seen.error_code == "HOST_OUTDATED",
+        held_back=held_back(seen, drain),
+        agents=agents_of(facts, agents),
+        capabilities=frozenset(host.tags),
+    )
+
+
+def held_back(seen: Observation | None, drain: Drain | None) -> str | None:
+    """Words for why it takes no new turns although it answers."""
+    if drain is not None:
+        return f"drained by {drain.actor}" + (f": {drain.reason}" if drain.reason else "")
+    if seen is not None and seen.hello is not None:
+        if not seen.hello.os.startswith("linux"):
+            return f"turns run on Linux only in this version, and it is {seen.hello.os}"
+        if not seen.hello.git:
+            return "git is not installed there"
+    return None
+
+
+def agents_of(facts: Facts | None, configured: Mapping[str, AgentConfig]) -> frozenset[str] | None:
+    """Agents whose program is there; None when nobody looked. Whether they are signed in is not asked.
+
+    One that somebody configured with a command of its own is taken to be there.
+    """
+    if facts is None or not facts.programs:
+        return None
+    found = {name for name in MODULES if name != "exec" and facts.programs.get(load(name).version_argv()[0])}
+    return frozenset({"exec", *found, *(each.adapter for each in configured.values() if each.command)})

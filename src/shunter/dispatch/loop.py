@@ -19,16 +19,19 @@ from pathlib import Path
 from typing import Any
 
 from ..fleet.config import Config, load_config
+from ..fleet.observations import Observation
 from ..fleet.places import Places
-from ..model.records import Owner, Turn
+from ..model.records import Drain, Owner, Turn
 from ..policy.claim import plan_claims
 from ..policy.placement import HostView
 from ..store.contract import Store
 from ..wire.errors import ShunterError
 from ..wire.ids import new_attempt_id
+from ..wire.messages import Facts
 from .driver import Driver
-from .hosts import HostEntry, open_hosts
+from .hosts import HostEntry, open_hosts, view_host
 from .log import log
+from .observe import Observer
 from .wake import open_wake_fifo
 
 LEASE_TTL_S = 15.0
@@ -112,10 +115,12 @@ class Dispatcher:
         self.store, self.places, self.owner, self.term = store, places, owner, term
         self.linger_s = linger_s
         self.words: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self.hosts = open_hosts(config, places, self._heard)
-        self.claimable = set(self.hosts)
+        self.config = config
+        self.hosts = open_hosts(config, places, self._heard, everything=True)  # turns may still run on a disabled one
+        self.observer = Observer(places, lambda: self.words.put("facts"))
+        self.claimable = {host.name for host in config.hosts if host.enabled}
         self.config_seen = state_of(places.config_file)
-        self.driver = Driver(store, places, self.hosts, on_boundary=on_boundary)
+        self.driver = Driver(store, places, self.hosts, on_boundary=on_boundary, facts_of=self._facts_of)
         self.jobs = Jobs(self.driver.advance, lambda turn_id: self.words.put("done"))
         self.fifo = open_wake_fifo(places)
 
@@ -177,7 +182,8 @@ class Dispatcher:
             log(f"{exc.code}: {exc.text}; the former configuration stays in force")
             return
         # In place: the driver holds the same table. Hosts that turns still run on stay until those are settled.
-        self.hosts.update(open_hosts(config, self.places, self._heard, known=self.hosts))
+        self.config = config
+        self.hosts.update(open_hosts(config, self.places, self._heard, known=self.hosts, everything=True))
         self.claimable = {host.name for host in config.hosts if host.enabled}
 
     def _claim(self, under_way: list[Turn]) -> None:
@@ -185,7 +191,14 @@ class Dispatcher:
         rows = self.store.waiting_rows(now=time.time(), per_shape=slots)
         if not rows:
             return
-        views = [self._view(entry, under_way) for name, entry in self.hosts.items() if name in self.claimable]
+        entries = [entry for name, entry in self.hosts.items() if name in self.claimable]
+        chooses = len(entries) > 1 or any(entry.config.reserve_mb is not None for entry in entries)
+        if chooses:
+            self.observer.look(entries)
+        drains = {drain.host: drain for drain in self.store.list_drains()}
+        # Of one host alone nothing is asked: there is no choice, and its lease says what is to be said.
+        seen = {entry.name: self.observer.known(entry) for entry in entries if chooses}
+        views = [self._view(entry, seen.get(entry.name), drains.get(entry.name), under_way) for entry in entries]
         for claim in plan_claims(rows, views, now=time.time()).claims:
             turn = self.store.claim_row(
                 claim.turn_id,
@@ -197,16 +210,21 @@ class Dispatcher:
             if turn is not None:
                 self.jobs.touch(turn.id)
 
-    def _view(self, entry: HostEntry, under_way: list[Turn]) -> HostView:
-        """Our own accounting only: the host's lease decides, this keeps us from asking in vain."""
+    def _view(self, entry: HostEntry, seen: Observation | None, drain: Drain | None, under_way: list[Turn]) -> HostView:
+        """Slots by our own accounting: the host's lease decides, this keeps us from asking in vain."""
         here = [turn for turn in under_way if turn.host == entry.name]
-        return HostView(
-            entry.name,
-            entry.config.slots,
+        return view_host(
+            entry.config,
+            seen,
+            drain,
+            self.config.agents,
             slots_used=len(here),
-            memory_mb=entry.config.memory_mb,
-            reachable=not entry.client.broken_for_s,
+            reachable=not entry.client.broken_for_s and (seen is None or seen.error_code is None),
         )
+
+    def _facts_of(self, entry: HostEntry) -> Facts | None:
+        seen = self.observer.known(entry)
+        return seen.facts if seen is not None else None
 
     def _pause_s(self, now: float, idle_since: float | None) -> float:
         pauses = [SAFETY_S, LEASE_TTL_S / 3]
@@ -239,5 +257,6 @@ class Dispatcher:
 
     def close(self) -> None:
         self.jobs.pool.shutdown(wait=False, cancel_futures=True)
+        self.observer.close()
         for entry in self.hosts.values():
             entry.client.close()

@@ -240,7 +240,7 @@ class HostClient:
             except ShunterError as exc:
                 self._failures += 1
                 self._last_error = exc
-                self._not_before = time.monotonic() + pause_s(self._failures, random.random())
+                self._not_before = time.monotonic() + pause_s(self._failures, random.random())  # noqa: S311
                 raise
             self._failures, self._not_before, self._last_error = 0, 0.0, None
             return self._session
@@ -259,6 +259,14 @@ class HostClient:
         """The decoded answer. Raises HOST_UNREACHABLE or DEADLINE when it is unknown whether the host acted."""
         default = ACCEPT_LIMIT_S if method in ("attempt.accept", "task.close", "attempt.publish") else CALL_LIMIT_S
         return self.session().call(method, ask, limit_s=limit_s or default)
+
+    def end_session(self) -> None:
+        """Log out and wait until that is done; the next call opens a new session."""
+        session, self._session = self._session, None
+        if session is not None:
+            session.ended = True
+            session.close()
+            session.process.wait(timeout=CALL_LIMIT_S)
 
     def close(self) -> None:
         self._closed = True

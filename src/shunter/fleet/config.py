@@ -68,8 +68,11 @@ HOST: dict[str, Key] = {
     "name": Key(forms.text, None, "lower-case letters, digits, `.`, `_`, `-`"),
     "slots": Key(forms.whole(1, 1000), 1, "turns at the same time"),
     "memory_mb": Key(forms.whole(64), None, "budget for reservations; otherwise they are not counted"),
-    "ssh": Key(forms.text, None, "how ssh calls it: a name of your ssh configuration, or user@machine; else this one"),
-    "ssh_command": Key(forms.texts, None, "the program and its leading options; otherwise `ssh`"),
+    "reserve_mb": Key(forms.whole(0), None, "instead: the budget is all memory of the host less this"),
+    "ssh": Key(
+        forms.ssh_target, None, "how ssh calls it: a name of your ssh configuration, or user@machine; else this one"
+    ),
+    "ssh_command": Key(forms.texts, (), "the program and its leading options; otherwise `ssh`"),
     "tags": Key(forms.texts, (), "capabilities that tasks may ask for"),
     "data_root": Key(forms.any_path, None, "there; otherwise `$XDG_DATA_HOME/shunter`"),
     "python": Key(forms.text, None, "that runs the helper there, 3.9 or newer"),
@@ -93,6 +96,7 @@ class HostConfig:
     name: str
     slots: int = 1
     memory_mb: int | None = None  # budget for reservations; None = not counted
+    reserve_mb: int | None = None  # instead: all memory of the host less this
     ssh: str | None = None  # None = this machine
     ssh_command: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
@@ -305,6 +309,8 @@ class _Reader:
                 )
             elif name in hosts:
                 self._refuse(file, f"{where}.name", name, "another host has this name")
+            elif "memory_mb" in values and "reserve_mb" in values:
+                self._refuse(file, f"{where}.reserve_mb", values["reserve_mb"], "give this or memory_mb, not both")
             else:
                 hosts[name] = HostConfig(**values)
                 self.sources |= {f"hosts.{name}.{key}": file for key in values}

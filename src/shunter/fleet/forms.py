@@ -15,6 +15,7 @@ Form = Callable[[Any], Any]
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)\Z")
 _UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SSH_TARGET = re.compile(r"[A-Za-z0-9_.%+@][A-Za-z0-9_.%+@-]{0,250}\Z")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
@@ -25,6 +26,15 @@ class FormError(ValueError):
 def text(value: Any) -> str:
     if not isinstance(value, str) or not value.strip() or "\0" in value:
         raise FormError("a text that is not empty")
+    return value
+
+
+def ssh_target(value: Any) -> str:
+    """A colon would begin the path in a git URL; ports and IPv6 addresses belong into the user's ssh configuration."""
+    if not isinstance(value, str) or not _SSH_TARGET.match(value):
+        raise FormError(
+            "user@machine or a name of ~/.ssh/config, without blanks and colons; a port goes into that file"
+        )
     return value
 
 

@@ -40,15 +40,22 @@ OPTIONS = (
     "RequestTTY=no",
     "LogLevel=ERROR",
 )
+ACCEPT_NEW_KEY = ("StrictHostKeyChecking=accept-new",)
+OWN_CONNECTION = ("ControlMaster=no", "ControlPath=none")
 MISSING = "SHUNTER-HELPER-MISSING"
+OLD_PYTHON = "SHUNTER-PYTHON-OLD"
 PYTHON = re.compile(r"[A-Za-z0-9/._+~-]+\Z")
-# Runs the helper from its unpacked directory, or from the file that set-up put there when it is not unpacked yet.
-# a = [data root or null, file name, digest, words...]; git appends the repository's path as the last argument.
-RUN = (
+# What each of them begins with: a = its values, the first of them the data root or null; d = the data root.
+BEGIN = (
     "import os,sys,json,base64;"
+    'sys.version_info>=(3,9) or (print("SHUNTER-PYTHON-OLD "+sys.version.split()[0],flush=True),sys.exit(69));'
     "a=json.loads(base64.urlsafe_b64decode(sys.argv[1]));"
     'd=os.path.realpath(os.path.expanduser(a[0] or (os.environ.get("XDG_DATA_HOME") or "~/.local/share")+"/shunter"));'
-    'l=os.path.join(d,"lib",a[2]);p=os.path.join(d,"bin",a[1]);'
+)
+# Runs the helper from its unpacked directory, or from the file that set-up put there when it is not unpacked yet.
+# a = [data root, file name, digest, words...]; git appends the repository's path as the last argument.
+RUN = (
+    BEGIN + 'l=os.path.join(d,"lib",a[2]);p=os.path.join(d,"bin",a[1]);'
     'os.path.exists(p) or (print("SHUNTER-HELPER-MISSING "+p,flush=True),sys.exit(69));'
     'sys.argv=[p,a[3],"--data-root",d]+a[4:]+sys.argv[2:];'
     'os.environ["SHUNTER_HELPER_DIGEST"]=a[2];'
@@ -56,16 +63,20 @@ RUN = (
     'x or __import__("runpy").run_path(p,run_name="__main__");'
     "from shunter.host.main import main;main()"
 )
-# Writes the helper that comes on stdin beside its place, checks it and renames it. a = [data root or null, name, sha256]
+# Writes the helper that comes on stdin beside its place, checks it and renames it. a = [data root, name, digest]
 INSTALL = (
-    "import os,sys,json,base64,hashlib;"
-    "a=json.loads(base64.urlsafe_b64decode(sys.argv[1]));"
-    'd=os.path.realpath(os.path.expanduser(a[0] or (os.environ.get("XDG_DATA_HOME") or "~/.local/share")+"/shunter"));'
-    'b=os.path.join(d,"bin");os.makedirs(b,mode=0o700,exist_ok=True);'
+    BEGIN + 'import hashlib;b=os.path.join(d,"bin");os.makedirs(b,mode=0o700,exist_ok=True);'
     "s=sys.stdin.buffer.read();"
     'hashlib.sha256(s).hexdigest().startswith(a[2]) or sys.exit("the helper arrived damaged");'
     't=os.path.join(b,"."+a[1]+"."+str(os.getpid()));f=open(t,"wb");f.write(s);f.flush();os.fsync(f.fileno());f.close();'
     "os.rename(t,os.path.join(b,a[1]));print(d)"
+)
+# Only what shunter made: the wrong path in a configuration has no such directories. a = [data root]
+PURGE = (
+    BEGIN + 'import shutil;os.path.exists(d) or (print("nothing was there"),sys.exit(0));'
+    'os.path.isdir(os.path.join(d,"bin")) and os.path.isdir(os.path.join(d,"jobs")) or sys.exit("not a data root: "+d);'
+    't=d+".removing";os.rename(d,t);[os.chmod(os.path.join(w,n),0o700) for w,k,f in os.walk(t) for n in k];'
+    'shutil.rmtree(t);print("removed "+d)'
 )
 
 
@@ -98,7 +109,7 @@ class SshTransport:
         """Nothing: what is missing at the other end is told by its answer, and put there by set-up alone."""
 
     def ssh_argv(self) -> list[str]:
-        options = [*OPTIONS, *self.extra, *socket_options()]
+        options = [*self.extra, *OPTIONS, *socket_options()]  # of two the first one counts
         return [*self.command, *(word for option in options for word in ("-o", option))]
 
     def session_argv(self, nonce: str) -> list[str]:
@@ -120,6 +131,37 @@ class SshTransport:
         if status == 255 or status is None:
             return ssh_failure(self.name, self.target, output)
         return remote_failure(self.name, self.python, status, output)
+
+    def alone(self) -> SshTransport:
+        """The same host over connections that nobody shares, so that they end with what uses them."""
+        extra = (*self.extra, *OWN_CONNECTION)
+        return SshTransport(
+            self.name, self.target, data_root=self.data_root, python=self.python, command=self.command, extra=extra
+        )
+
+    def reach(self) -> None:
+        """Nothing but a connection and a shell. Raises what keeps us out, with the fingerprint of a key."""
+        try:
+            self.run("exec true", limit_s=30.0)
+        except ShunterError as exc:
+            if exc.code != "HOST_KEY":
+                raise
+            raise ShunterError("HOST_KEY", exc.text + self._fingerprint(), hint=exc.hint) from exc
+
+    def _fingerprint(self) -> str:
+        """What the host shows, in the words of `ssh -v`; empty when that cannot be had."""
+        argv = [*self.command, "-o", "LogLevel=DEBUG1", *self.ssh_argv()[len(self.command) :], "-T", "--", self.target]
+        try:
+            done = subprocess.run([*argv, "exec true"], stdin=subprocess.DEVNULL, capture_output=True, timeout=30)
+        except (OSError, subprocess.TimeoutExpired):
+            return ""
+        seen = re.search(r"Server host key: (\S+ SHA256:\S+)", done.stderr.decode("utf-8", "replace"))
+        return f"; it shows {seen[1]}" if seen else ""
+
+    def purge(self) -> str:
+        """Remove the data root as a whole; what was done, in words. Harmless when it is gone."""
+        done = self.run(self.line(PURGE, [self.data_root]), limit_s=600.0)
+        return done.decode("utf-8", "replace").strip().splitlines()[-1]
 
     def _run(self, *words: str) -> str:
         return self.line(RUN, [self.data_root, self.helper.name, self.helper.digest, *words])
@@ -175,24 +217,51 @@ def socket_directory() -> Path | None:
     return None
 
 
-def ssh_failure(name: str, target: str, stderr: bytes) -> ShunterError:
+# In the words of OpenSSH (readconf.c, sshconnect.c, misc.c) and of the C library; what a person has to do differs.
+UNREACHED = (
+    ("could not resolve hostname", "its name is not known here", "look at HostName in ~/.ssh/config, or at the name"),
+    ("connection refused", "nothing listens there", "start sshd on it, or give its port in ~/.ssh/config"),
+    ("timed out", "it does not answer", "is it on, and reachable from here?"),
+    ("no route to host", "there is no way to it", "is it on, and is the network or VPN up?"),
+    ("network is unreachable", "there is no way to it", "is it on, and is the network or VPN up?"),
+)
+
+
+def ssh_failure(name: str, target: str, output: bytes) -> ShunterError:
     """What ssh said, told apart by what a person has to do."""
-    text = stderr.decode("utf-8", "replace").strip()
-    last = text.splitlines()[-1] if text else "the connection failed"
-    if "REMOTE HOST IDENTIFICATION HAS CHANGED" in text or "Host key verification failed" in text:
-        changed = "HAS CHANGED" in text
-        what = "its host key changed" if changed else "its host key is not known"
-        hint = f"ssh-keygen -R {target}" if changed else f"ssh {target} true, and compare the key"
-        return ShunterError("HOST_KEY", f"host {name}: {what}", hint=hint)
-    if "Permission denied" in text:
-        return ShunterError("HOST_AUTH", f"host {name}: {last}", hint=f"ssh-copy-id {target}")
+    text = output.decode("utf-8", "replace").strip()
+    last = text.splitlines()[-1].strip() if text else "the connection failed"
+    if "HOST IDENTIFICATION HAS CHANGED" in text:
+        mend = re.search(r"ssh-keygen -f \S+ -R \S+", text)
+        command = mend[0] if mend else f"ssh-keygen -R {target}"
+        hint = f"if it was set up anew: {command}; otherwise somebody stands between"
+        return ShunterError("HOST_KEY", f"host {name}: its host key changed", hint=hint)
+    if "Host key verification failed" in text or "host key is known for" in text:
+        hint = f"compare it, then `shunter host setup {name} --accept-new-key` or `ssh {target}` and yes"
+        return ShunterError("HOST_KEY", f"host {name}: its host key is not known here", hint=hint)
+    if "Permission denied" in text or "Too many authentication failures" in text:
+        hint = f"ssh-copy-id {target}, or name the key with IdentityFile in ~/.ssh/config; then ssh {target} true"
+        return ShunterError("HOST_AUTH", f"host {name} did not let us in: {last}", hint=hint)
+    for words, meaning, remedy in UNREACHED:
+        if words in text.lower():
+            return ShunterError("HOST_UNREACHABLE", f"host {name}: {meaning} ({last})", hint=remedy)
     return ShunterError("HOST_UNREACHABLE", f"host {name}: {last}", hint=f"ssh {target} true")
 
 
 def remote_failure(name: str, python: str, status: int, output: bytes) -> ShunterError:
+    """The connection stands, and what was to run there did not."""
     text = output.decode("utf-8", "replace").strip()
-    last = text.splitlines()[-1] if text else f"exit status {status}"
-    if status == 127 or "not found" in last:
-        hint = "install Python 3.9 or newer there, or name its path with `python` in the host's entry"
-        return ShunterError("HOST_INCAPABLE", f"host {name}: {python} is not there: {last}", hint=hint)
+    last = text.splitlines()[-1].strip() if text else f"exit status {status}"
+    install = "install Python 3.9 or newer there, or name its path with `python` in the host's entry"
+    old = re.search(OLD_PYTHON + r" (\S+)", text)
+    if old:
+        text = f"host {name}: {python} is Python {old[1]}, which is too old"
+        return ShunterError("HOST_INCAPABLE", text, hint=install)
+    if status in (126, 127) or "ot found" in last:
+        return ShunterError("HOST_INCAPABLE", f"host {name}: {python} does not run there: {last}", hint=install)
+    if re.match(r"(PermissionError|OSError|FileNotFoundError|NotADirectoryError)\b", last):
+        hint = "name a directory of the account's with `data_root` in the host's entry"
+        if "No space left" in last or "quota" in last.lower():
+            return ShunterError("DISK_FULL", f"host {name}: {last}", hint="make room there")
+        return ShunterError("HOST_INCAPABLE", f"host {name}: its data root cannot be written: {last}", hint=hint)
     return ShunterError("HOST_INCAPABLE", f"host {name}: {last}")

@@ -29,6 +29,7 @@ from ..wire.messages import (
     CancelAsk,
     CloseAsk,
     Closed,
+    Contents,
     Facts,
     FactsAsk,
     FollowAsk,
@@ -41,11 +42,18 @@ from ..wire.messages import (
     MirrorAsk,
     MirrorReady,
     Nothing,
+    Proof,
+    ProofRef,
+    Sleeper,
+    Slept,
+    Tidied,
+    TidyAsk,
 )
 from .bell import heard, open_bell
 from .closing import close_task
 from .durable import is_full, remove
 from .ending import publish_again
+from .environment import load_login_environment
 from .facts import memory_available_mb, probe_facts
 from .identity import load_host_id, os_name, read_boot_id
 from .jobs import accept_attempt, own_environment, python_argv, reap_supervisors, start_supervisor
@@ -76,7 +84,48 @@ class Host:
 
     def host_facts(self, ask: FactsAsk) -> Facts:
         running = tuple(self.ledger.accepted_attempts())
-        return probe_facts(self.layout.root, reserved=self.ledger.reserved(), running=running, programs=ask.programs)
+        # Agents run with the login shell's PATH, and a session of ssh has another one.
+        path = load_login_environment(self.layout).get("PATH") if ask.programs else None
+        reserved = self.ledger.reserved()
+        return probe_facts(self.layout.root, reserved=reserved, running=running, programs=ask.programs, path=path)
+
+    def host_prove(self, ask: Nothing) -> Proof:
+        from .proof import prove
+
+        return prove(self.layout)
+
+    def host_tidy(self, ask: TidyAsk) -> Tidied:
+        from .proof import tidy
+
+        present = os.environ.get("SHUNTER_HELPER_DIGEST", "")
+        return tidy(self.layout, older_than_s=ask.older_than_s, present=present)
+
+    def host_contents(self, ask: Nothing) -> Contents:
+        from .proof import contents
+
+        return contents(self.layout, self.ledger)
+
+    def proof_publish(self, ask: ProofRef) -> Nothing:
+        from .proof import publish_proof
+
+        publish_proof(self.layout, ask)
+        return Nothing()
+
+    def proof_remove(self, ask: ProofRef) -> Nothing:
+        from .proof import remove_proof
+
+        remove_proof(self.layout, ask)
+        return Nothing()
+
+    def proof_sleep(self, ask: Nothing) -> Sleeper:
+        from .proof import start_sleeper
+
+        return start_sleeper()
+
+    def proof_end(self, ask: Sleeper) -> Slept:
+        from .proof import end_sleeper
+
+        return end_sleeper(ask)
 
     def lease_grant(self, ask: LeaseAsk) -> Lease:
         token, busy = self.ledger.grant_lease(ask, available_memory_mb=memory_available_mb())
@@ -330,6 +379,8 @@ def open_session(data_root: str, nonce: str, source: Optional[Any] = None, sink:
     except OSError as exc:
         code = "DISK_FULL" if is_full(exc) else "LEDGER_UNAVAILABLE"
         raise ShunterError(code, f"{exc.filename}: {exc.strerror}") from exc
+    with contextlib.suppress(OSError):  # what was used lately is spared by `tidy`
+        os.utime(os.path.join(layout.root, "lib", os.environ.get("SHUNTER_HELPER_DIGEST", "")))
     session = Session(layout, nonce, source or sys.stdin.buffer, sink or sys.stdout.buffer)
     with session.a_host():
         return session

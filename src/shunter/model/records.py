@@ -169,6 +169,16 @@ class Event:
 
 
 @dataclass(frozen=True)
+class Drain:
+    """A host takes no new turns; what runs there goes on."""
+
+    host: str
+    at: float
+    actor: str
+    reason: Optional[str] = None
+
+
+@dataclass(frozen=True)
 class Owner:
     """A dispatcher process: a random id made at its start, and what is needed to judge later whether it lives (P7)."""
 

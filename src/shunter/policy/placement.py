@@ -24,6 +24,7 @@ class HostView:
     host_id: str | None = None
     enabled: bool = True
     reachable: bool = True
+    unreached: str | None = None  # words: why not
     outdated: bool = False  # speaks another protocol version
     held_back: str | None = None  # words: drained, under pressure, set aside by the circuit breaker, …
     agents: frozenset[str] | None = None  # usable ones; None = not known, which excludes nothing
@@ -71,7 +72,7 @@ def reason_against(row: Row, host: HostView, *, now: float) -> Reason | None:
     if not host.enabled:
         return Reason("DISABLED", "it is switched off in the configuration")
     if host.outdated:
-        return Reason("HOST_OUTDATED", "it speaks another protocol version; run its set-up")
+        return Reason("HOST_OUTDATED", f"the helper of this version is missing: shunter host setup {host.name}")
     if host.agents is not None and wishes.agent not in host.agents:
         return Reason("AGENT_MISSING", f"it has no usable {wishes.agent}")
     missing = sorted(set(wishes.capabilities) - host.capabilities)
@@ -82,7 +83,7 @@ def reason_against(row: Row, host: HostView, *, now: float) -> Reason | None:
     if wishes.memory_mb and host.memory_mb is not None and wishes.memory_mb > host.memory_mb:
         return Reason("TOO_SMALL", f"needs {wishes.memory_mb} MB, its budget is {host.memory_mb} MB")
     if not host.reachable:
-        return Reason("HOST_UNREACHABLE", "it does not answer")
+        return Reason("HOST_UNREACHABLE", host.unreached or "it does not answer")
     if host.held_back is not None:
         return Reason("HELD_BACK", host.held_back)
     if row.not_before is not None and row.not_before > now:

@@ -54,14 +54,14 @@ class Home:
     def hosts(self) -> dict[str, HostEntry]:
         from ..dispatch.hosts import open_hosts
 
-        return open_hosts(self.config, self.places)
+        return open_hosts(self.config, self.places, everything=True)
 
     def host(self, name: str) -> HostEntry:
-        """Raises HOST_UNKNOWN with the names that there are."""
+        """Also one that takes no new turns. Raises HOST_UNKNOWN with the names that there are."""
         entry = self.hosts.get(name)
         if entry is None:
             hint = f"hosts: {', '.join(self.hosts)}"
-            raise ShunterError("HOST_UNKNOWN", f"no enabled host is called {name!r}", hint=hint)
+            raise ShunterError("HOST_UNKNOWN", f"no host is called {name!r}", hint=hint)
         return entry
 
     def wake(self) -> None:

@@ -76,7 +76,7 @@ def submit_task(home: Home, ask: SubmitAsk) -> Submitted:
     choice = resolve_agent(config)
     wanted_host = config.value("defaults.host")
     if wanted_host is not None:
-        home.host(wanted_host)
+        refuse_disabled(home, wanted_host)
     if ask.no_wait:
         refuse_when_busy(home, wanted_host)
     store = home.store  # opened before anything is written: a damaged store leaves nothing behind
@@ -167,9 +167,17 @@ def _prove_launch(task: Task, brief: Brief) -> None:
     )
 
 
+def refuse_disabled(home: Home, name: str) -> None:
+    if not home.host(name).config.enabled:
+        hint = "take `enabled = false` out of its entry, or choose another host"
+        raise ShunterError("HOST_UNKNOWN", f"host {name} is switched off in the configuration", hint=hint)
+
+
 def refuse_when_busy(home: Home, host: str | None) -> None:
     """CAPACITY_BUSY before any row, snapshot, lease or remote change exists (P15)."""
-    slots = sum(entry.config.slots for name, entry in home.hosts.items() if host in (None, name))
+    drained = {drain.host for drain in home.store.list_drains()} if home.places.store_file.exists() else set()
+    open_hosts = [each for each in home.config.hosts if each.enabled and each.name not in drained]
+    slots = sum(each.slots for each in open_hosts if host in (None, each.name))
     taken = 0
     if home.places.store_file.exists():
         taken = sum(1 for turn in home.store.open_turns() if host in (None, turn.host) or turn.host is None)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypedDict, Unpack
 
-from ..model.records import Attempt, Event, Leader, Owner, Project, Row, Task, Turn
+from ..model.records import Attempt, Drain, Event, Leader, Owner, Project, Row, Task, Turn
 from ..model.states import Step, TaskState, TurnState
 from ..wire.messages import End
 
@@ -192,6 +192,17 @@ class Store(Protocol):
 
         From accepted, or while uncertain, only `tombstoned`, since the host may hold the attempt: else INTERNAL (P13).
         """
+
+    # Hosts
+
+    def drain_host(self, host: str, *, actor: str, reason: str | None, now: float) -> bool:
+        """The host takes no new turns from now on. False when that was so before: the first word stands."""
+
+    def enable_host(self, host: str, *, actor: str, now: float) -> bool:
+        """It takes turns again. False when it did."""
+
+    def list_drains(self) -> list[Drain]:
+        """By name of the host."""
 
     # Audit trail
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from ..model.records import Attempt, Event, Leader, Owner, Project, Row, Task, Turn
+from ..model.records import Attempt, Drain, Event, Leader, Owner, Project, Row, Task, Turn
 from ..model.states import AttemptState, TaskState
 from ..wire.codec import dumps, loads
 from ..wire.errors import ShunterError
@@ -247,6 +247,26 @@ class SqliteStore(TurnWrites):
     def next_due(self, *, now: float) -> float | None:
         due: float | None = self._all("next_due", now=now)[0][0]
         return due
+
+    # Hosts
+
+    def drain_host(self, host: str, *, actor: str, reason: str | None, now: float) -> bool:
+        with self._write():
+            done = self._run("drain_host", {"host": host, "at": now, "actor": actor, "reason": reason}).rowcount == 1
+            if done:
+                said = host if reason is None else f"{host}: {reason}"
+                self._record([Event(now, "host drained", actor, reason=said)])
+        return done
+
+    def enable_host(self, host: str, *, actor: str, now: float) -> bool:
+        with self._write():
+            done = self._run("enable_host", {"host": host}).rowcount == 1
+            if done:
+                self._record([Event(now, "host enabled", actor, reason=host)])
+        return done
+
+    def list_drains(self) -> list[Drain]:
+        return [Drain(**dict(row)) for row in self._records("list_drains")]
 
     # Audit trail
 

@@ -37,9 +37,9 @@ CODES: Dict[str, Code] = {
     "RESULT_UNDELIVERED": Code(64, False, "The result is not at home yet; fetch it or discard it in so many words."),
     # 69: not reachable before acceptance
     "HOST_UNREACHABLE": Code(69, True, "The host did not answer; nothing is known about its turns."),
-    "HOST_KEY": Code(69, False, "The host's key is not known, or it changed; nothing is sent there until a person looked."),
+    "HOST_KEY": Code(69, False, "The host's key is not known, or it changed; a person has to look."),
     "HOST_AUTH": Code(69, False, "The host did not let us in."),
-    "HOST_OUTDATED": Code(69, False, "Home and host speak different protocol versions; run the host's set-up."),
+    "HOST_OUTDATED": Code(69, False, "The host lacks the helper of this version; run its set-up."),
     "HOST_INCAPABLE": Code(69, False, "The host lacks something that the job needs."),
     "STORE_UNAVAILABLE": Code(69, True, "The store could not be opened."),
     "STORE_NEWER": Code(69, False, "The store was written by a newer version; nothing was changed."),

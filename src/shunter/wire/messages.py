@@ -42,11 +42,78 @@ class Facts:
     cpus: Optional[int]
     running: Tuple[str, ...]  # attempt ids
     programs: Dict[str, Optional[str]] = field(default_factory=dict)  # asked-for programs: their path, or None
+    memory_total_mb: Optional[int] = None
+    cpu_busy_ticks: Optional[int] = None  # of all cores since boot (USER_HZ), all but idle and iowait
+    cpu_ticks: Optional[int] = None  # all of them
+    pressure: Dict[str, float] = field(default_factory=dict)  # cpu, memory, io: share of the last 10 s, 0 to 1
+    boot_id: Optional[str] = None
+    kernel: Optional[str] = None
+    system: str = ""  # linux, wsl, darwin, …
+    now: Optional[float] = None  # the host's wall clock
 
 
 @dataclass(frozen=True)
 class FactsAsk:
     programs: Tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What set-up looks at once and no turn asks for. None: could not be found out."""
+
+    now: float
+    user: str
+    home: str
+    home_writable: bool
+    file_system: Optional[str]  # of the data root, as the mount table calls it
+    mount_point: Optional[str]
+    locks: Optional[bool]  # one process sees another's lock in the data root
+    executes: bool  # a script in the data root
+    lingers: Optional[bool]  # logind's setting for the account; None where there is no logind
+
+
+@dataclass(frozen=True)
+class ProofRef:
+    """A throw-away mirror; `project_id` begins with `proof-`, so nothing else can be named."""
+
+    project_id: str
+    task_id: str
+
+
+@dataclass(frozen=True)
+class Sleeper:
+    """A process that was started as a supervisor is, to see whether it outlives the session."""
+
+    pid: int
+    start_time: Optional[int]
+    boot_id: str
+
+
+@dataclass(frozen=True)
+class Slept:
+    state: str  # alive, dead or unknown; it is gone afterwards
+
+
+@dataclass(frozen=True)
+class TidyAsk:
+    older_than_s: float
+
+
+@dataclass(frozen=True)
+class Tidied:
+    removed: Tuple[str, ...]
+    kept: Tuple[str, ...]  # what processes still run from, or what was used lately
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What shunter has on a host."""
+
+    data_root: str
+    bytes: int
+    tasks: Tuple[str, ...]
+    mirrors: Tuple[str, ...]
+    running: Tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -283,6 +350,13 @@ class Nothing:
 # method: (what it takes, what it gives). `attempt.accept` and `mirror.prepare` are safe to repeat for the same ids.
 METHODS = {
     "host.facts": (FactsAsk, Facts),
+    "host.prove": (Nothing, Proof),
+    "host.tidy": (TidyAsk, Tidied),
+    "host.contents": (Nothing, Contents),
+    "proof.publish": (ProofRef, Nothing),
+    "proof.remove": (ProofRef, Nothing),
+    "proof.sleep": (Nothing, Sleeper),
+    "proof.end": (Sleeper, Slept),
     "lease.grant": (LeaseAsk, Lease),
     "lease.renew": (LeaseRef, Lease),
     "lease.release": (LeaseRef, Nothing),

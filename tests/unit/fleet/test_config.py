@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 
@@ -182,7 +181,10 @@ class TestFaults:
             ("[[hosts]]\nname = 'a'\nslots = 0", ["hosts[1].slots = 0", "from 1 to 1000"]),
             ("[[hosts]]\nname = 'a'\nslot = 2", ["hosts[1].slot is no known key", "did you mean hosts[1].slots?"]),
             ("[[hosts]]\nname = 'a'\ndata_root = 'here'", ['data_root = "here"', "an absolute path"]),
-            ("[[hosts]]\nname = 'a'\nssh = 'me@a'", ['hosts[1].ssh = "me@a"', "not supported by this version"]),
+            ("[[hosts]]\nname = 'a'\nslurm = 'x'", ['hosts[1].slurm = "x"', "not supported by this version"]),
+            ("[[hosts]]\nname = 'a'\nssh = 'me@a:22'", ['hosts[1].ssh = "me@a:22"', "user@machine"]),
+            ("[[hosts]]\nname = 'a'\nssh = '-oProxyCommand=x'", ["hosts[1].ssh", "user@machine"]),
+            ("[[hosts]]\nname = 'a'\nmemory_mb = 64\nreserve_mb = 1", ["hosts[1].reserve_mb = 1", "not both"]),
             ("[agents.mine]\n", ["agents.mine.adapter is missing", '"claude", "codex", "exec"']),
             ("[agents.mine]\nadapter = 'cursor'", ['agents.mine.adapter = "cursor"', '"claude", "codex", "exec"']),
             ("[agents.mine]\nadapter = 'exec'", ["agents.mine.command is missing", "make"]),

@@ -2,19 +2,121 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
+from collections.abc import Callable
+
 import click
 
-from ...service.check import check_host
 from ...service.home import Home
+from ...service.onboard import (
+    AddAsk,
+    add_host,
+    check_host,
+    drain_host,
+    enable_host,
+    look_at_contents,
+    purge_host,
+    refuse_removal,
+    remove_host,
+    set_up_host,
+)
+from ...service.proof import Finding
 from ..output import emit, json_option, say
-from ..text import coloured, visible
+from ..text import coloured, count, visible
 
 MARKS = {True: ("ok", "green"), False: ("FAILED", "red"), None: ("note", "dim")}
+MISSING = 69
 
 
 @click.group("host")
 def command() -> None:
-    """Look whether a host can do its work."""
+    """Take hosts into the pool, prove them, hold them back, take them out.
+
+    `shunter hosts` shows the pool.
+    """
+
+
+def teller(as_json: bool) -> tuple[list[Finding], Callable[[Finding], None]]:
+    """All findings so far, and what is called with each as it comes."""
+    found: list[Finding] = []
+
+    def tell(finding: Finding) -> None:
+        found.append(finding)
+        if as_json:
+            return  # all of them are one record, at the end
+        word, colour = MARKS[finding.ok]
+        say(f"{coloured(f'{word:<7}', colour)} {finding.what:<15} {visible(finding.found)}")
+        if finding.remedy and finding.ok is not True:
+            say(f"        -> {visible(finding.remedy)}")
+        sys.stdout.flush()
+
+    return found, tell
+
+
+@command.command("add")
+@click.argument("target", metavar="USER@MACHINE")
+@click.option("--name", help="In the pool; otherwise the machine's.")
+@click.option("--slots", type=click.IntRange(1, 1000), help="Turns at the same time; otherwise 1.")
+@click.option("--memory-mb", type=click.IntRange(64), help="Budget for reservations.")
+@click.option("--reserve-mb", type=click.IntRange(0), help="Instead: leave this much of its memory alone.")
+@click.option("--tag", "tags", multiple=True, help="A capability that tasks may ask for; may be repeated.")
+@click.option("--data-root", help="Directory there; otherwise ~/.local/share/shunter.")
+@click.option("--python", help="That runs the helper there; otherwise python3.")
+@click.option("--ssh-command", help="Program and leading options; otherwise ssh.")
+@click.option("--accept-new-key", is_flag=True, help="Trust its host key, when no other is known.")
+@json_option
+@click.pass_context
+def add(
+    ctx: click.Context,
+    target: str,
+    name: str | None,
+    slots: int | None,
+    memory_mb: int | None,
+    reserve_mb: int | None,
+    tags: tuple[str, ...],
+    data_root: str | None,
+    python: str | None,
+    ssh_command: str | None,
+    accept_new_key: bool,
+    as_json: bool,
+) -> None:
+    """Take a machine into the pool: reach it, write its entry, install the helper, prove it.
+
+    Run it again after mending what is missing: it goes on where it stopped. USER@MACHINE may be a name of
+    ~/.ssh/config; ports, jump hosts, tunnels and keys belong there. Exit status 69 when something is missing.
+    """
+    command_words = tuple(shlex.split(ssh_command)) if ssh_command else ()
+    ask = AddAsk(
+        target,
+        name,
+        slots,
+        memory_mb,
+        reserve_mb,
+        tags,
+        data_root,
+        python,
+        command_words,
+        accept_new_key=accept_new_key,
+    )
+    found, tell = teller(as_json)
+    host = add_host(Home(), ask, tell)
+    _end(ctx, found, host.name, again=f"shunter host add {shlex.quote(target)}", as_json=as_json)
+
+
+@command.command("setup")
+@click.argument("name")
+@click.option("--accept-new-key", is_flag=True, help="Trust its host key, when no other is known.")
+@json_option
+@click.pass_context
+def setup(ctx: click.Context, name: str, accept_new_key: bool, as_json: bool) -> None:
+    """Install the helper of this version on a host and prove the host.
+
+    Needed once after each change of shunter's version. Harmless while turns run: they keep the helper they have.
+    """
+    found, tell = teller(as_json)
+    set_up_host(Home(), name, tell, accept_new_key=accept_new_key)
+    _end(ctx, found, name, again=f"shunter host setup {name}", as_json=as_json)
 
 
 @command.command("check")
@@ -22,18 +124,66 @@ def command() -> None:
 @json_option
 @click.pass_context
 def check(ctx: click.Context, name: str, as_json: bool) -> None:
-    """Look whether a host can do its work: helper, versions, room, programs of agents.
+    """Look whether a host can do its work: helper, versions, data root, git, room, programs of agents.
 
-    Changes no task. The first time it makes the host's directory and puts the helper there. Exit status 69 when
-    something is missing that every turn needs.
+    Changes nothing that lasts. Exit status 69 when something is missing that every turn needs.
     """
-    findings = check_host(Home(), name)
+    found, tell = teller(as_json)
+    check_host(Home(), name, tell)
+    _end(ctx, found, name, again=None, as_json=as_json)
+
+
+def _end(ctx: click.Context, found: list[Finding], name: str, *, again: str | None, as_json: bool) -> None:
+    failed = sum(1 for finding in found if finding.ok is False)
     if as_json:
-        emit(findings)
+        emit(found)
+    if not as_json and again is not None:
+        if failed:
+            things = "one thing is" if failed == 1 else f"{failed} things are"
+            say(f"{name}: {things} missing; it takes no turns until that is mended. Then: {again}")
+        else:
+            say(f"{name} is ready: shunter submit --host {name} …")
+    ctx.exit(MISSING if failed else 0)
+
+
+@command.command("drain")
+@click.argument("name")
+@click.option("--reason", help="For whoever wonders; shown in `shunter hosts`.")
+def drain(name: str, reason: str | None) -> None:
+    """Give a host no new turns; what runs there goes on."""
+    done = drain_host(Home(), name, actor="user", reason=reason)
+    say(f"{name} takes no new turns" + ("" if done else ", as before"))
+
+
+@command.command("enable")
+@click.argument("name")
+def enable(name: str) -> None:
+    """Let a drained host take turns again."""
+    done = enable_host(Home(), name, actor="user")
+    say(f"{name} takes turns" + ("" if done else ", as before"))
+
+
+@command.command("remove")
+@click.argument("name")
+@click.option("--purge", is_flag=True, help="Also remove all that shunter has there.")
+@click.option("--yes", is_flag=True, help="Do not ask before that.")
+def remove(name: str, purge: bool, yes: bool) -> None:
+    """Take a host out of the pool. Refused while turns run there.
+
+    Its tasks stay, but cannot be continued or fetched any more. What shunter left there stays too, unless --purge:
+    that shows it, asks, and removes it before the entry goes.
+    """
+    home = Home()
+    entry = refuse_removal(home, name)
+    if purge:
+        there = look_at_contents(home, entry)
+        say(f"{there.data_root} on {name}: {there.bytes >> 20} MB")
+        say(f"  {count(len(there.tasks), 'task')}: {' '.join(there.tasks) or 'none'}")
+        say(f"  {count(len(there.mirrors), 'mirror')}: {' '.join(there.mirrors) or 'none'}")
+        if not yes:
+            click.confirm("Remove it? What was not fetched is lost", abort=True)
+        say(visible(purge_host(home, entry)))
+    if remove_host(home, name):
+        say(f"{name} is out of the pool")
     else:
-        for finding in findings:
-            word, colour = MARKS[finding.ok]
-            say(f"{coloured(f'{word:<7}', colour)} {finding.what:<18} {visible(finding.found)}")
-            if finding.ok is False and finding.remedy:
-                say(f"        -> {finding.remedy}")
-    ctx.exit(69 if any(finding.ok is False for finding in findings) else 0)
+        say(f"{name} is there without an entry; nothing was changed")

@@ -1,0 +1,63 @@
+"""What the dispatcher knows of its hosts: asked in parallel, off the main thread, only while something waits (P8).
+
+Placement reads what is known; it waits a moment for hosts that nobody asked yet, so that a new dispatcher does not
+fill whichever host comes first by name. A host that does not answer delays nobody beyond that moment.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+
+from ..fleet.observations import FRESH_S, Observation, load_observations, record_observations
+from ..fleet.places import Places
+from .hosts import HostEntry, probe_host, reached_as
+
+FIRST_LOOK_S = 1.0
+ASKED_AT_ONCE = 16
+
+
+class Observer:
+    """`on_news` is called from a thread of the pool after each answer."""
+
+    def __init__(self, places: Places, on_news: Callable[[], None]) -> None:
+        self.places, self.on_news = places, on_news
+        self.pool = ThreadPoolExecutor(ASKED_AT_ONCE, thread_name_prefix="ask")
+        self.guard = threading.Lock()
+        self.seen = load_observations(places)  # of a dispatcher or command before this one
+        self.asking: dict[str, Future[None]] = {}
+        self.asked: set[str] = set()
+
+    def look(self, entries: Iterable[HostEntry]) -> None:
+        """Have all asked whose facts are old; wait a moment for those that were not asked before."""
+        now = time.time()
+        first = []
+        with self.guard:
+            for entry in entries:
+                known = self.known(entry)
+                if entry.name not in self.asking and not (known is not None and known.is_fresh(now)):
+                    self.asking[entry.name] = self.pool.submit(self._ask, entry)
+                if entry.name not in self.asked and entry.name in self.asking:
+                    first.append(self.asking[entry.name])
+                self.asked.add(entry.name)
+        if first:
+            wait(first, timeout=FIRST_LOOK_S)
+
+    def known(self, entry: HostEntry) -> Observation | None:
+        found = self.seen.get(entry.name)
+        return found if found is not None and found.reached_as == reached_as(entry.config) else None
+
+    def _ask(self, entry: HostEntry) -> None:
+        found = probe_host(entry, self.known(entry))
+        with self.guard:
+            former = self.seen.get(entry.name)
+            self.seen[entry.name] = found
+            self.asking.pop(entry.name, None)
+        record_observations(self.places, {entry.name: found})
+        if former is None or former.error_code != found.error_code or former.asked_at + FRESH_S < found.asked_at:
+            self.on_news()
+
+    def close(self) -> None:
+        self.pool.shutdown(wait=False, cancel_futures=True)

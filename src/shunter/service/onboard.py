@@ -1,0 +1,261 @@
+"""Taking hosts into the pool and out of it: add, set up, drain, enable, remove. Each may be repeated.
+
+`add` reaches the machine, writes its entry, then sets it up; a second run finds what the first one did and goes on. A
+host whose proof failed is held back by a drain in the name of set-up, which the next proof that holds takes away.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..dispatch.hosts import HostEntry, make_transport
+from ..fleet.client import HostClient
+from ..fleet.config import HostConfig, load_config
+from ..fleet.forms import FormError, ssh_target
+from ..fleet.inventory import add_host_entry, remove_host_entry, update_host_entry
+from ..fleet.ssh import ACCEPT_NEW_KEY, SshTransport
+from ..wire.errors import ShunterError
+from ..wire.ids import is_host_name
+from ..wire.messages import Contents, Nothing, Tidied, TidyAsk
+from .home import Home
+from .proof import Finding, prove_host
+
+SETUP = "set-up"  # the actor of its drains
+FORMER_HELPERS_KEPT_S = 7 * 86400.0
+
+Tell = Callable[[Finding], None]
+
+
+@dataclass(frozen=True, slots=True)
+class AddAsk:
+    """What the command line gave; None or empty: not given."""
+
+    target: str
+    name: str | None = None
+    slots: int | None = None
+    memory_mb: int | None = None
+    reserve_mb: int | None = None
+    tags: tuple[str, ...] = ()
+    data_root: str | None = None
+    python: str | None = None
+    ssh_command: tuple[str, ...] = ()
+    accept_new_key: bool = False
+
+    def values(self) -> dict[str, Any]:
+        """The keys of the entry besides its name and way, in the order of the documentation."""
+        given = {
+            "ssh_command": list(self.ssh_command),
+            "slots": self.slots,
+            "memory_mb": self.memory_mb,
+            "reserve_mb": self.reserve_mb,
+            "tags": list(self.tags),
+            "data_root": self.data_root,
+            "python": self.python,
+        }
+        return {key: value for key, value in given.items() if value not in (None, [])}
+
+
+def add_host(home: Home, ask: AddAsk, tell: Tell) -> HostConfig:
+    """The whole onboarding. Raises what keeps it from being reached; what is missing there comes as findings."""
+    try:
+        ssh_target(ask.target)
+    except FormError as exc:
+        raise ShunterError("USAGE", f"{ask.target!r}: expected {exc}") from exc
+    entry = _existing(home, ask)
+    wanted = _wanted(ask, entry)
+    transport = make_transport(wanted, home.places, extra=ACCEPT_NEW_KEY if ask.accept_new_key else ())
+    assert isinstance(transport, SshTransport)
+    transport.reach()
+    tell(Finding("connection", True, f"ssh {ask.target} works"))
+    _write_entry(home, ask, entry, wanted, tell)
+    home.config = load_config(home.places)
+    set_up_host(home, wanted.name, tell)
+    return wanted
+
+
+def _existing(home: Home, ask: AddAsk) -> HostConfig | None:
+    """The entry that this run goes on with. Raises USAGE when the name means another machine."""
+    if ask.name is not None and not is_host_name(ask.name):
+        raise ShunterError("USAGE", f"--name {ask.name!r}: expected lower-case letters, digits, . _ -")
+    for host in home.config.hosts:
+        if host.ssh == ask.target and (ask.name is None or ask.name == host.name):
+            return host
+    name = ask.name or name_from(ask.target)
+    for host in home.config.hosts:
+        if host.name == name and _is_written(home, name):
+            where = f"reached by ssh as {host.ssh}" if host.ssh else "this machine"
+            raise ShunterError("USAGE", f"the name {name} is taken: {where}", hint="give another one with --name")
+    return None
+
+
+def _is_written(home: Home, name: str) -> bool:
+    """Whether the file has an entry of that name; `local` is in the pool without one."""
+    from ..fleet.config import read_toml
+
+    return (
+        any(each.get("name") == name for each in read_toml(home.places.config_file).get("hosts", [])) or name == "local"
+    )
+
+
+def name_from(target: str) -> str:
+    """The machine's first label, as a host name. Raises USAGE when nothing is left of it."""
+    machine = target.rpartition("@")[2].lower()
+    label = machine if re.fullmatch(r"[0-9.]+", machine) else machine.split(".")[0]
+    name = re.sub(r"[^a-z0-9._-]+", "-", label).strip("-._")[:63]
+    if not is_host_name(name):
+        raise ShunterError("USAGE", f"no name can be made of {target!r}", hint="give one with --name")
+    return name
+
+
+def _wanted(ask: AddAsk, entry: HostConfig | None) -> HostConfig:
+    values = ask.values()
+    for key in ("ssh_command", "tags"):
+        if key in values:
+            values[key] = tuple(values[key])
+    if entry is None:
+        return HostConfig(ask.name or name_from(ask.target), ssh=ask.target, **values)
+    kept = {key: getattr(entry, key) for key in HostConfig.__slots__}
+    return HostConfig(**{**kept, **values})
+
+
+def _write_entry(home: Home, ask: AddAsk, entry: HostConfig | None, wanted: HostConfig, tell: Tell) -> None:
+    file = home.places.config_file
+    if entry is None:
+        values = {"name": wanted.name, "ssh": ask.target, **ask.values()}
+        if add_host_entry(home.places, values):
+            tell(
+                Finding("configuration", None, f"{file} had no hosts: `local` was written too, so it stays in the pool")
+            )
+        tell(Finding("configuration", True, f"[[hosts]] {wanted.name} is in {file}"))
+        return
+    changed = {key: value for key, value in ask.values().items() if _plain(getattr(entry, key)) != value}
+    if changed:
+        update_host_entry(home.places, entry.name, changed)
+        tell(Finding("configuration", True, f"[[hosts]] {entry.name} in {file}: {', '.join(changed)} changed"))
+    else:
+        tell(Finding("configuration", True, f"[[hosts]] {entry.name} was in {file} before"))
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def set_up_host(home: Home, name: str, tell: Tell, *, accept_new_key: bool = False) -> bool:
+    """Copy the helper, make the data root, prove the host. True when nothing is missing."""
+    entry = home.host(name)
+    transport = make_transport(entry.config, home.places, extra=ACCEPT_NEW_KEY if accept_new_key else ())
+    fine = True
+
+    def note(finding: Finding) -> None:
+        nonlocal fine
+        fine = fine and finding.ok is not False
+        tell(finding)
+
+    if isinstance(transport, SshTransport):
+        try:
+            transport.reach()
+            root = transport.install()
+        except ShunterError as exc:
+            tell(Finding("helper", False, f"{exc.code}: {exc.text}", exc.hint))
+            return _judge(home, name, ["helper"])
+        note(Finding("helper", True, f"{transport.helper.name} is in {root}/bin"))
+        _tidy(HostClient(transport), note)
+    failed = []
+    for finding in prove_host(entry, home.places):
+        note(finding)
+        if finding.ok is False:
+            failed.append(finding.what)
+    return _judge(home, name, failed) and fine
+
+
+def _tidy(client: HostClient, note: Tell) -> None:
+    try:
+        tidied: Tidied = client.call("host.tidy", TidyAsk(FORMER_HELPERS_KEPT_S))
+    except ShunterError:
+        return  # the proof comes next and tells it better
+    finally:
+        client.close()
+    if tidied.removed:
+        note(Finding("former helpers", None, f"{len(tidied.removed)} removed, nothing runs from them"))
+
+
+def _judge(home: Home, name: str, failed: list[str]) -> bool:
+    """A host that cannot run a turn takes none until a proof holds; an operator's own drain is not touched."""
+    now = time.time()
+    if failed:
+        home.store.drain_host(name, actor=SETUP, reason=f"missing: {', '.join(failed)}", now=now)
+        return False
+    if any(drain.host == name and drain.actor == SETUP for drain in home.store.list_drains()):
+        enable_host(home, name, actor=SETUP)
+    return True
+
+
+def check_host(home: Home, name: str, tell: Tell) -> bool:
+    """The proof again; nothing that lasts changes. True when nothing is missing."""
+    fine = True
+    for finding in prove_host(home.host(name), home.places):
+        fine = fine and finding.ok is not False
+        tell(finding)
+    return fine
+
+
+def drain_host(home: Home, name: str, *, actor: str, reason: str | None) -> bool:
+    """It takes no new turns; what runs goes on. False when that was so before."""
+    home.host(name)
+    return home.store.drain_host(name, actor=actor, reason=reason, now=time.time())
+
+
+def enable_host(home: Home, name: str, *, actor: str) -> bool:
+    """It takes turns again. False when it did."""
+    entry = home.host(name)
+    done = home.store.enable_host(name, actor=actor, now=time.time())
+    if not entry.config.enabled:
+        hint = f"take `enabled = false` out of its entry in {home.places.config_file}"
+        raise ShunterError("CONFIG_INVALID", f"host {name} is switched off in the configuration", hint=hint)
+    if home.store.has_open_turns():
+        home.wake()
+    return done
+
+
+def refuse_removal(home: Home, name: str) -> HostEntry:
+    """The entry, unless turns run there or it is the last one. Raises TASK_BUSY with their tasks."""
+    entry = home.host(name)
+    if home.places.store_file.exists():
+        running = sorted({turn.task_id for turn in home.store.open_turns(waiting=False) if turn.host == name})
+        if running:
+            hint = f"shunter host drain {name}, then wait: shunter wait {' '.join(running)}"
+            raise ShunterError("TASK_BUSY", f"turns run on {name}: {', '.join(running)}", hint=hint)
+    return entry
+
+
+def look_at_contents(home: Home, entry: HostEntry) -> Contents:
+    """What `remove --purge` would remove. Raises TASK_BUSY when something runs there, for whichever home."""
+    del home
+    try:
+        found: Contents = entry.client.call("host.contents", Nothing())
+    finally:
+        entry.client.close()
+    if found.running:
+        text = f"attempts run on {entry.name}: {', '.join(found.running)}"
+        raise ShunterError("TASK_BUSY", text, hint="wait until they are over, or cancel their tasks")
+    return found
+
+
+def remove_host(home: Home, name: str) -> bool:
+    """Take the entry out of the configuration. False when only the built-in `local` had that name."""
+    removed = remove_host_entry(home.places, name)
+    if home.places.store_file.exists():
+        home.store.enable_host(name, actor="removal", now=time.time())
+    return removed
+
+
+def purge_host(home: Home, entry: HostEntry) -> str:
+    """Remove the data root as a whole; what was done, in words. Only for hosts reached by ssh."""
+    transport = make_transport(entry.config, home.places)
+    if not isinstance(transport, SshTransport):
+        raise ShunterError("USAGE", "--purge is for hosts reached by ssh", hint=f"rm -rf {home.places.host_data_root}")
+    return transport.purge()
