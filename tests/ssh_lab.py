@@ -11,6 +11,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from shunter.fleet.ssh import socket_options
+
 SSHD = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:" + os.environ.get("PATH", ""))
 
 
@@ -26,6 +28,7 @@ class Lab:
         self.key = root / "id"
         keygen(self.key)
         self.config.write_text("")
+        self.token = os.urandom(4).hex()  # no connection of another test's host of the same name is ever shared
         self.hosts: dict[str, LabHost] = {}
 
     def add(self, name: str, *, shell: str = "/bin/bash", options: str = "") -> LabHost:
@@ -38,7 +41,10 @@ class Lab:
         return ["ssh", "-F", str(self.config)]
 
     def close(self) -> None:
-        for host in self.hosts.values():
+        for name, host in self.hosts.items():
+            for option in socket_options():
+                leave = [*self.ssh_command, "-o", option, "-O", "exit", name]
+                subprocess.run(leave, check=False, capture_output=True, timeout=20)
             host.close()
 
 
@@ -66,14 +72,42 @@ class LabHost:
             f"AuthorizedKeysFile {keys}\nAllowUsers {self.user}\nStrictModes no\nUseDNS no\nPidFile none\n"
             f"Subsystem sftp internal-sftp\n{options}\n"
         )
+        self.log = lab.root / f"sshd-{name}.log"
+        self.proxy = lab.root / f"proxy-{name}"
+        self.come_back()
         self.trust()
         with lab.config.open("a") as config:
             config.write(
-                f"Host {name}\n  HostKeyAlias lab-{name}\n  User {self.user}\n  IdentityFile {lab.key}\n"
+                f"Host {name}\n  HostName {name}.{lab.token}.invalid\n  HostKeyAlias lab-{name}\n"
+                f"  User {self.user}\n  IdentityFile {lab.key}\n"
                 f"  IdentitiesOnly yes\n  UserKnownHostsFile {lab.known_hosts}\n  GlobalKnownHostsFile /dev/null\n"
                 f"  StrictHostKeyChecking yes\n  KexAlgorithms curve25519-sha256\n"
-                f"  ProxyCommand {SSHD} -i -f {self.server} -E {lab.root}/sshd-{name}.log\n"
+                f"  ProxyCommand {self.proxy}\n"
             )
+
+    def come_back(self) -> None:
+        self._proxy(f"{SSHD} -i -f {self.server} -E {self.log}")
+
+    def vanish(self, instead: str = "false") -> None:
+        """The next connection meets this command in place of sshd; those that stand go down with their processes."""
+        self._proxy(instead)
+        for pid in self.processes() if self.is_own_user else ():
+            if Path(f"/proc/{pid}/comm").read_text().startswith("sshd"):
+                os.kill(pid, 9)
+
+    def _proxy(self, command: str) -> None:
+        aside = self.proxy.with_suffix(".new")
+        aside.write_text(f"#!/bin/sh\nexec {command}\n")
+        aside.chmod(0o755)
+        aside.rename(self.proxy)
+
+    def connections(self) -> int:
+        """How many there were so far."""
+        return self.log.read_text().count("Accepted publickey") if self.log.exists() else 0
+
+    def refuse(self) -> None:
+        """The key that got in so far does not any more."""
+        (self.home / ".ssh" / "authorized_keys").write_text("")
 
     def trust(self) -> None:
         """Write the present host key into the client's known hosts, in place of any former one."""

@@ -18,7 +18,7 @@ from typing import Any
 from ..wire import rpc
 from ..wire.errors import CODES, ShunterError
 from ..wire.ids import new_nonce
-from ..wire.messages import METHODS, Hello
+from ..wire.messages import MAGIC, METHODS, Hello
 from .transport import Transport
 
 CALL_LIMIT_S = 60.0
@@ -52,6 +52,7 @@ class Session:
         except OSError as exc:
             raise ShunterError("HOST_UNREACHABLE", f"host {self.host}: {exc.filename}: {exc.strerror}") from exc
         self.stderr_tail = b""
+        self.noise = b""  # what a login shell printed before the helper greeted
         self.fault = ""  # why the session is no good, when that came over the wire
         self.reader_of_stderr = threading.Thread(target=self._read_stderr, daemon=True)
         self.reader_of_stderr.start()
@@ -76,6 +77,9 @@ class Session:
                 break
             found = rpc.parse_hello(line, nonce)
             if found is not None:
+                self.noise = seen + line[: line.index(MAGIC.encode())]
+                if self.noise:
+                    self.transport.heard_noise()
                 return found
             self._raise_refusal(line)
             seen += line

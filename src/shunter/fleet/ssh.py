@@ -16,6 +16,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -69,14 +70,14 @@ INSTALL = (
     "s=sys.stdin.buffer.read();"
     'hashlib.sha256(s).hexdigest().startswith(a[2]) or sys.exit("the helper arrived damaged");'
     't=os.path.join(b,"."+a[1]+"."+str(os.getpid()));f=open(t,"wb");f.write(s);f.flush();os.fsync(f.fileno());f.close();'
-    "os.rename(t,os.path.join(b,a[1]));print(d)"
+    "os.rename(t,os.path.join(b,a[1]));print();print(d)"
 )
 # Only what shunter made: the wrong path in a configuration has no such directories. a = [data root]
 PURGE = (
-    BEGIN + 'import shutil;os.path.exists(d) or (print("nothing was there"),sys.exit(0));'
+    BEGIN + 'import shutil;os.path.exists(d) or (print(),print("nothing was there"),sys.exit(0));'
     'os.path.isdir(os.path.join(d,"bin")) and os.path.isdir(os.path.join(d,"jobs")) or sys.exit("not a data root: "+d);'
     't=d+".removing";os.rename(d,t);[os.chmod(os.path.join(w,n),0o700) for w,k,f in os.walk(t) for n in k];'
-    'shutil.rmtree(t);print("removed "+d)'
+    'shutil.rmtree(t);print();print("removed "+d)'
 )
 
 
@@ -98,6 +99,7 @@ class SshTransport:
         if not PYTHON.match(self.python):
             raise ShunterError("CONFIG_INVALID", f"host {name}: python {self.python!r} is not a plain path")
         self._helper: Helper | None = None
+        self._noisy = False
 
     @property
     def helper(self) -> Helper:
@@ -119,10 +121,15 @@ class SshTransport:
         return f"{self.target}:{path}"
 
     def pack_command(self, *words: str) -> str:
-        return self._run(*words)
+        program, *options = words
+        return self._run(program, *(("--marker", "yes") if self._noisy else ()), *options)
 
     def ssh_command(self) -> str | None:
-        return shlex.join([*self.ssh_argv(), "-T"])
+        quiet = [sys.executable, "-I", "-S", str(Path(__file__).with_name("quiet.py"))] if self._noisy else []
+        return shlex.join([*quiet, *self.ssh_argv(), "-T"])
+
+    def heard_noise(self) -> None:
+        self._noisy = True
 
     def failure(self, status: int | None, output: bytes) -> ShunterError:
         if MISSING.encode() in output:
@@ -188,7 +195,7 @@ class SshTransport:
         except OSError as exc:
             raise ShunterError("HOST_UNREACHABLE", f"{self.command[0]}: {exc.strerror}") from exc
         if done.returncode != 0:
-            raise self.failure(done.returncode, done.stdout + done.stderr)
+            raise self.failure(done.returncode, done.stdout + b"\n" + done.stderr)
         return done.stdout
 
 

@@ -31,6 +31,9 @@ class Transport(Protocol):
     def ssh_command(self) -> str | None:
         """For git; None where no ssh is needed."""
 
+    def heard_noise(self) -> None:
+        """Something was printed before the helper greeted; git has to be spared that too."""
+
     def failure(self, status: int | None, output: bytes) -> ShunterError:
         """What it means that the command ended with this status before the helper greeted."""
 
@@ -62,6 +65,9 @@ class LocalTransport:
 
     def ssh_command(self) -> str | None:
         return None
+
+    def heard_noise(self) -> None:
+        pass
 
     def failure(self, status: int | None, output: bytes) -> ShunterError:
         said = output[-300:].decode("utf-8", "replace").strip()

@@ -1,8 +1,8 @@
 """Entry of shunter-host.pyz: `serve`, and the two programs that git starts on this side of a transfer.
 
 serve --data-root DIR --nonce N
-receive-pack --data-root DIR --attempt A --token T MIRROR      (started by home's `git push`)
-upload-pack --data-root DIR --task T MIRROR                    (started by home's `git fetch`)
+receive-pack --data-root DIR [--marker yes] --attempt A --token T MIRROR      (started by home's `git push`)
+upload-pack --data-root DIR [--marker yes] --task T MIRROR                  (started by home's `git fetch`)
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ def receive_pack(given: Dict[str, str], path: str) -> int:
     ledger = Ledger(layout.ledger)
     ledger.check_lease(given["attempt"], given["token"])
     ledger.close()
+    mark(given)
     task_id = checked_id(given["attempt"]).split("-")[0]
     exec_receive_pack(mirror_of(layout.root, path), task_id)
     return 70
@@ -56,8 +57,16 @@ def upload_pack(given: Dict[str, str], path: str) -> int:
     from .mirror import exec_upload_pack
 
     layout = Layout(os.path.expanduser(given["data-root"]))
-    exec_upload_pack(mirror_of(layout.root, path), checked_id(given["task"]))
+    mirror, task_id = mirror_of(layout.root, path), checked_id(given["task"])
+    mark(given)
+    exec_upload_pack(mirror, task_id)
     return 70
+
+
+def mark(given: Dict[str, str]) -> None:
+    """Where home drops what a login shell has printed: from here on git speaks."""
+    if "marker" in given:
+        os.write(1, b"SHUNTER-BEGIN\n")
 
 
 def mirror_of(root: str, path: str) -> str:

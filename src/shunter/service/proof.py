@@ -80,6 +80,10 @@ def _prove(entry: HostEntry, client: HostClient) -> Iterator[Finding]:
         return
     what = f"helper {hello.version} started in {took_s:.1f} s, data root {hello.data_root}"
     yield Finding("reached", took_s <= START_LIMIT_S, what, "look at its load, and at what its login shell starts")
+    noise = client.session().noise
+    if noise:
+        text = f"its login shell prints {len(noise)} bytes at each connection, which are skipped"
+        yield Finding("noise", None, text, "let its start-up file return early where nobody is at a terminal")
     yield from _versions(hello, facts)
     yield from file_system(proof, hello.data_root)
     yield _disk(facts)
@@ -230,14 +234,16 @@ def _clean(client: HostClient, ref: ProofRef, lease: Lease | None, attempt: str)
 
 
 def _agents(facts: Facts) -> Iterator[Finding]:
-    agents = {name: load(name).version_argv()[0] for name in MODULES if name != "exec"}
-    there = [
-        f"{name} ({facts.programs[program]})" for name, program in sorted(agents.items()) if facts.programs.get(program)
-    ]
-    missing = sorted(name for name, program in agents.items() if not facts.programs.get(program))
-    yield Finding("agents", None, ", ".join(there) or "none of the built-in ones on the PATH of the login shell")
-    if missing and there:
-        yield Finding("not there", None, ", ".join(missing))
-    for program in sorted({each for name in agents for each in load(name).sandbox_programs()}):
-        if not facts.programs.get(program):
-            yield Finding("sandbox", None, f"{program} is missing", f"install {program} for agents that use it")
+    """A program that is not there is no fault: a host need not have every agent."""
+    boxed: dict[str, list[str]] = {}
+    for agent in sorted(MODULES):
+        if agent == "exec":
+            continue
+        program = load(agent).version_argv()[0]
+        yield Finding(f"program {program}", None, facts.programs.get(program) or "not on the PATH of the login shell")
+        for each in load(agent).sandbox_programs():
+            boxed.setdefault(each, []).append(agent)
+    for program, agents in sorted(boxed.items()):
+        path = facts.programs.get(program)
+        remedy = None if path else f"install {program}: without it {' and '.join(agents)} run without their sandbox"
+        yield Finding(f"program {program}", None, path or "not found", remedy)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,6 +15,12 @@ from ...wire.codec import encode
 from ..output import emit, json_option, say, task_argument, view_record
 from ..text import age, duration, visible
 from .result import render_result
+
+if TYPE_CHECKING:
+    from ...policy.placement import Reason
+
+
+Rejected = tuple[tuple[str, "Reason"], ...]
 
 
 @click.command("status")
@@ -28,10 +35,11 @@ def command(task: str, timing: bool, as_json: bool) -> None:
     """
     home = Home()
     detail = load_detail(home.reading, task)
+    rejected = why_not(home, detail)
     if as_json:
-        emit(_record(detail))
+        emit(_record(detail, rejected))
         return
-    say(render_status(detail))
+    say(render_status(detail, rejected))
     stale = unled(home)
     if stale:
         say(f"  {stale}")
@@ -42,17 +50,29 @@ def command(task: str, timing: bool, as_json: bool) -> None:
                 say(f"  {name:<24} {duration(seconds):>10}")
 
 
-def _record(detail: TaskDetail) -> dict[str, object]:
+def _record(detail: TaskDetail, rejected: Rejected) -> dict[str, object]:
     return {
         **view_record(detail.view),
         "turns": encode(detail.turns),
         "attempts": [{**encode(attempt), "lease_token": None} for attempt in detail.attempts],  # a key is no fact
         "events": encode(detail.events),
+        "rejected": [{"host": host, "code": reason.code, "words": reason.words} for host, reason in rejected],
         "timing": encode(tuple(timing_of(turn) for turn in detail.turns)),
     }
 
 
-def render_status(detail: TaskDetail) -> str:
+def why_not(home: Home, detail: TaskDetail) -> Rejected:
+    """For a turn that waits: each host that does not take it, and why."""
+    turn = detail.view.turn
+    row = home.reading.load_row(turn.id) if turn is not None and turn.step == Step.WAITING else None
+    if row is None:
+        return ()
+    from ...service.pool import explain_row
+
+    return explain_row(home, row).rejected
+
+
+def render_status(detail: TaskDetail, rejected: Rejected = ()) -> str:
     task, turn, now = detail.view.task, detail.view.turn, time.time()
     lines = [
         render_result(detail.view),
@@ -63,6 +83,7 @@ def render_status(detail: TaskDetail) -> str:
     ]
     if turn is not None and turn.step != Step.SETTLED:
         lines.append(f"  now        {explain(detail)}")
+    lines += [f"    {host + ':':<12} {visible(why.words)}" for host, why in rejected]
     lines.append("  history")
     for event in detail.events[-12:]:
         what = f"{event.from_state or ''} -> {event.to_state}" if event.to_state else event.kind

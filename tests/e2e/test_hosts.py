@@ -1,0 +1,311 @@
+"""A pool of machines reached by ssh: real sshd, real accounts with different login shells (as root), one home."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sqlite3
+import tempfile
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+from e2e_world import World, eventually, quoted
+from ssh_lab import SSHD, Lab, LabHost
+
+needs_own_users = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: accounts of their own")
+pytestmark = [
+    pytest.mark.skipif(SSHD is None or shutil.which("ssh") is None, reason="no OpenSSH server here"),
+    pytest.mark.timeout(180),
+]
+
+
+class Pool:
+    """Home and its hosts. As an ordinary user all hosts are one account, so each gets a data root of its own."""
+
+    def __init__(self, root: Path) -> None:
+        self.world = World(root)
+        # Not below pytest's directory: whenever a pytest starts it closes that to other accounts.
+        self.shared = Path(tempfile.mkdtemp(prefix="shunter-lab-"))
+        self.shared.chmod(0o755)
+        self.lab = Lab(self.shared / "lab")
+        self.world.config.write_text("[limits]\nterm_grace_s = 1\nquiet_s = 1\nbackground_grace_s = 1\n")
+
+    def a_host(self, name: str, shell: str = "bash", **options: str) -> LabHost:
+        path = shutil.which(shell)
+        if path is None:
+            pytest.skip(f"no {shell} here")
+        return self.lab.add(name, shell=path, **options)
+
+    def root_of(self, host: LabHost) -> Path:
+        return host.home / (".local/share/shunter" if host.is_own_user else "data")
+
+    def add(self, host: LabHost, *words: str, status: int | None = 0):
+        place = () if host.is_own_user or "--data-root" in words else ("--data-root", str(self.root_of(host)))
+        command = shlex.join(self.lab.ssh_command)
+        return self.world.run("host", "add", host.name, "--ssh-command", command, *place, *words, status=status)
+
+    def hosts(self, *words: str) -> dict[str, dict]:
+        return {each["name"]: each for each in self.world.json("hosts", *words)}
+
+    def entries(self) -> list[dict]:
+        return tomllib.loads(self.world.config.read_text()).get("hosts", [])
+
+    def without_local(self) -> None:
+        text = self.world.config.read_text()
+        self.world.config.write_text(text.replace('name = "local"', 'name = "local"\nenabled = false'))
+
+    def close(self) -> None:
+        self.world.close()
+        self.lab.close()
+        shutil.rmtree(self.shared, ignore_errors=True)
+
+
+@pytest.fixture
+def pool(tmp_path):
+    made = Pool(tmp_path)
+    yield made
+    made.close()
+
+
+def text_of(done) -> str:
+    return (done.stdout + done.stderr).decode()
+
+
+class TestAdding:
+    @pytest.mark.parametrize(
+        "shell", ["bash", pytest.param("fish", marks=needs_own_users), pytest.param("csh", marks=needs_own_users)]
+    )
+    def test_one_command_takes_a_machine_into_the_pool(self, pool, shell):
+        host = pool.a_host("mini", shell)
+        told = text_of(pool.add(host, "--slots", "3", "--tag", "gpu"))
+        assert "local` was written too" in told
+        assert "mini is ready" in told and "FAILED" not in told
+        assert [each["name"] for each in pool.entries()] == ["local", "mini"]
+        assert pool.entries()[1]["slots"] == 3 and pool.entries()[1]["tags"] == ["gpu"]
+        # Nothing of the proof is left.
+        assert list((pool.root_of(host) / "mirrors").iterdir()) == []
+        with sqlite3.connect(pool.root_of(host) / "ledger.db") as ledger:
+            assert ledger.execute("SELECT count(*) FROM lease").fetchone() == (0,)
+        assert [name for name in os.listdir(pool.root_of(host) / "run") if name.startswith("proof")] == []
+
+    def test_comments_order_and_mode_of_the_file_stay(self, pool):
+        host = pool.a_host("mini")
+        before = "# mine\n\n[limits] # of mine\nterm_grace_s = 1\n\n[defaults]\npriority = 1 # one\n"
+        pool.world.config.write_text(before)
+        pool.world.config.chmod(0o640)
+        pool.add(host)
+        after = pool.world.config.read_text()
+        assert after.startswith(before)
+        assert pool.world.config.stat().st_mode & 0o777 == 0o640
+        pool.world.run("host", "remove", "mini")
+        assert pool.world.config.read_text().startswith(before)
+        assert [each["name"] for each in pool.entries()] == ["local"]
+
+    def test_a_second_run_goes_on_where_the_first_one_stopped(self, pool):
+        host = pool.a_host("mini")
+        told = text_of(pool.add(host, "--python", "nope", status=69))
+        assert "nope does not run there" in told and "install Python 3.9" in told
+        assert pool.hosts()["mini"]["state"] == "unknown"
+        told = text_of(pool.add(host, "--python", "python3"))
+        assert "python changed" in told and "mini is ready" in told
+        assert pool.hosts("--refresh")["mini"]["state"] == "ready"
+        told = text_of(pool.add(host))
+        assert "was in" in told and "mini is ready" in told
+        assert [each["name"] for each in pool.entries()] == ["local", "mini"]
+
+    def test_a_name_that_is_taken_and_a_target_that_is_none(self, pool):
+        host = pool.a_host("mini")
+        pool.add(host)
+        other = pool.a_host("other")
+        told = text_of(pool.add(other, "--name", "mini", status=64))
+        assert "the name mini is taken" in told and "--name" in told
+        told = text_of(pool.world.run("host", "add", "--", "-oProxyCommand=touch /tmp/x", status=64))
+        assert "user@machine" in told
+
+    def test_an_unknown_key_is_shown_and_trusted_only_on_the_operators_word(self, pool):
+        host = pool.a_host("mini")
+        pool.lab.known_hosts.write_text("")
+        text = pool.lab.config.read_text().replace("StrictHostKeyChecking yes", "StrictHostKeyChecking ask")
+        pool.lab.config.write_text(text)
+        told = text_of(pool.add(host, status=69))
+        assert "HOST_KEY" in told and "SHA256:" in told and "--accept-new-key" in told
+        assert pool.entries() == []
+        assert "mini is ready" in text_of(pool.add(host, "--accept-new-key"))
+        assert "lab-mini" in pool.lab.known_hosts.read_text()
+
+    def test_a_swapped_key_is_refused_even_then(self, pool):
+        host = pool.a_host("mini")
+        host.new_key()
+        told = text_of(pool.add(host, "--accept-new-key", status=69))
+        assert "HOST_KEY" in told and "changed" in told and "ssh-keygen" in told
+        host.trust()
+        assert "mini is ready" in text_of(pool.add(host))
+
+    def test_a_refused_login_an_unknown_name_and_nobody_listening_are_told_apart(self, pool):
+        host = pool.a_host("mini")
+        host.refuse()
+        told = text_of(pool.add(host, status=69))
+        assert "HOST_AUTH" in told and "ssh-copy-id" in told
+        told = text_of(pool.world.run("host", "add", "no-such-machine.invalid", status=69))
+        assert "HOST_UNREACHABLE" in told and "not known here" in told
+        told = text_of(pool.world.run("host", "add", "127.0.0.1", "--ssh-command", "ssh -F none -p 9", status=69))
+        assert "HOST_UNREACHABLE" in told and "nothing listens there" in told
+        assert pool.entries() == []
+
+    @needs_own_users
+    def test_a_read_only_home_needs_a_data_root_elsewhere(self, pool):
+        host = pool.a_host("mini")
+        shutil.chown(host.home, "root")
+        told = text_of(pool.add(host, status=69))
+        assert "data_root" in told and "cannot be written" in told
+        elsewhere = pool.lab.root / "elsewhere"
+        elsewhere.mkdir()
+        shutil.chown(elsewhere, host.user)
+        told = text_of(pool.add(host, "--data-root", str(elsewhere / "data")))
+        assert "mini is ready" in told and (elsewhere / "data" / "ledger.db").exists()
+        pool.without_local()
+        task = pool.world.submit("id -un > who.txt")
+        (found,) = pool.world.wait(task, status=0)
+        assert found["phrase"] == "done"
+        assert pool.world.git("show", f"{found['ref']}:who.txt") == host.user
+
+    @needs_own_users
+    @pytest.mark.parametrize(("shell", "file"), [("bash", ".bashrc"), ("fish", ".config/fish/config.fish")])
+    def test_a_login_shell_that_talks_harms_neither_helper_nor_git(self, pool, shell, file):
+        host = pool.a_host("loud", shell)
+        (host.home / file).parent.mkdir(parents=True, exist_ok=True)
+        (host.home / file).write_text("echo '{welcome} to the machine'\nprintf 'no newline {\"jsonrpc\"'\n")
+        os.system(f"chown -R {host.user} {host.home}")
+        told = text_of(pool.add(host))
+        assert "its login shell prints" in told and "loud is ready" in told
+        pool.without_local()
+        task = pool.world.submit("echo x > x.txt")
+        (found,) = pool.world.wait(task, status=0)
+        assert (found["phrase"], found["host"]) == ("done", "loud")
+        assert pool.world.git("show", f"{found['ref']}:x.txt") == "x"
+
+
+class TestWork:
+    def test_tasks_land_on_both_hosts_and_come_home(self, pool):
+        hosts = [pool.a_host("one"), pool.a_host("two")]
+        for host in hosts:
+            pool.add(host)
+        pool.without_local()
+        ids = [pool.world.submit("id -un > who.txt; sleep 2") for _ in range(2)]
+        found = pool.world.wait(*ids, status=0)
+        assert {each["host"] for each in found} == {"one", "two"}
+        assert {each["phrase"] for each in found} == {"done"}
+        for each in found:
+            host = pool.lab.hosts[each["host"]]
+            assert pool.world.git("show", f"{each['ref']}:who.txt") == host.user
+        pool.world.run("close", *ids)
+
+    def test_a_drained_host_takes_nothing_new_and_says_so(self, pool):
+        for name in ("one", "two"):
+            pool.add(pool.a_host(name))
+        pool.without_local()
+        pool.world.run("host", "drain", "one", "--reason", "new disk")
+        shown = pool.hosts()["one"]
+        assert (shown["state"], shown["reason"]) == ("drained", "drained by user: new disk")
+        go = pool.shared / "go"
+        hold = f"while [ ! -e {quoted(str(go))} ]; do sleep 0.05; done"
+        first = pool.world.submit(hold)
+        eventually(lambda: pool.world.json("status", first)["phrase"] == "running")
+        assert pool.world.json("status", first)["host"] == "two"
+        second = pool.world.submit("echo x > x.txt")
+        why = {each["host"]: each["words"] for each in pool.world.json("status", second)["rejected"]}
+        assert why["one"] == "drained by user: new disk"
+        assert "0 of 1 slots free" in why["two"] and "switched off" in why["local"]
+        assert "new disk" in pool.world.out("status", second)
+        pool.world.run("host", "enable", "one")
+        (found,) = pool.world.wait(second, status=0)
+        assert found["host"] == "one"
+        go.touch()
+        pool.world.wait(first)
+        assert "turns run on" not in text_of(pool.world.run("host", "remove", "two"))
+
+    def test_removal_is_refused_while_turns_run_and_purge_shows_and_removes(self, pool):
+        host = pool.a_host("one")
+        pool.add(host)
+        pool.without_local()
+        task = pool.world.submit("sleep 60")
+        eventually(lambda: pool.world.json("status", task)["phrase"] == "running")
+        assert task in text_of(pool.world.run("host", "remove", "one", status=64))
+        pool.world.run("cancel", task)
+        pool.world.wait(task)
+        told = text_of(pool.world.run("host", "remove", "one", "--purge", "--yes"))
+        assert task in told and "1 mirror" in told and "removed" in told
+        assert not pool.root_of(host).exists()
+        assert [each["name"] for each in pool.entries()] == ["local"]
+
+    def test_logs_are_followed_over_ssh(self, pool):
+        pool.add(pool.a_host("one"))
+        pool.without_local()
+        task = pool.world.submit("for i in 1 2 3; do echo line $i; sleep 0.5; done")
+        eventually(lambda: pool.world.json("status", task)["phrase"] in ("running", "done"))
+        assert pool.world.out("logs", "-f", task).splitlines()[:3] == ["line 1", "line 2", "line 3"]
+
+    @needs_own_users
+    def test_a_host_that_vanished_delays_nobody_and_its_turn_comes_back(self, pool):
+        one, two = pool.a_host("one"), pool.a_host("two")
+        pool.add(one)
+        pool.add(two)
+        pool.without_local()
+        task = pool.world.submit("sleep 4; echo x > x.txt", "--host", "one")
+        eventually(lambda: pool.world.json("status", task)["phrase"] == "running")
+        one.vanish()
+        started = time.monotonic()
+        (other,) = pool.world.wait(pool.world.submit("echo y > y.txt"), status=0)
+        assert (other["host"], other["phrase"]) == ("two", "done")
+        assert time.monotonic() - started < 15
+        shown = pool.hosts("--refresh")
+        assert shown["one"]["state"] == "unknown" and "HOST_UNREACHABLE" in shown["one"]["reason"]
+        assert shown["one"]["facts_age_s"] is not None and shown["two"]["state"] == "ready"
+        one.come_back()
+        (found,) = pool.world.wait(task, status=0)
+        assert (found["host"], found["phrase"]) == ("one", "done")
+
+    @needs_own_users
+    def test_a_host_without_this_versions_helper_is_passed_over_with_the_command_that_mends_it(self, pool):
+        one, two = pool.a_host("one"), pool.a_host("two")
+        pool.add(one)
+        pool.add(two)
+        pool.without_local()
+        shutil.rmtree(pool.root_of(one) / "bin")
+        shown = pool.hosts("--refresh")["one"]
+        assert "HOST_OUTDATED" in shown["reason"] and shown["hint"] == "shunter host setup one"
+        (found,) = pool.world.wait(pool.world.submit("true"), status=None)
+        assert found["host"] == "two"
+        assert "one is ready" in text_of(pool.world.run("host", "setup", "one"))
+        assert pool.hosts("--refresh")["one"]["state"] == "ready"
+
+
+class TestConnections:
+    def test_many_questions_share_one_connection(self, pool):
+        host = pool.a_host("one")
+        pool.add(host)
+        pool.hosts("--refresh")
+        before = host.connections()
+        for _ in range(10):
+            assert pool.hosts("--refresh")["one"]["state"] == "ready"
+        assert host.connections() == before
+
+    def test_a_server_that_allows_two_sessions_is_enough(self, pool):
+        host = pool.a_host("few", options="MaxSessions 2")
+        pool.add(host, "--slots", "4")
+        pool.without_local()
+        ids = [pool.world.submit("echo $SHUNTER_TASK > x.txt") for _ in range(4)]
+        found = pool.world.wait(*ids, status=0)
+        assert [each["phrase"] for each in found] == ["done"] * 4
+
+    def test_one_process_asks_and_the_others_read_what_it_found(self, pool):
+        host = pool.a_host("one")
+        pool.add(host)
+        before = host.log.read_text().count("Starting session") if host.log.exists() else 0
+        children = [pool.world.start("hosts", "--json") for _ in range(6)]
+        answers = [child.communicate(timeout=60)[0] for child in children]
+        assert all(b'"ready"' in answer for answer in answers)
+        assert host.log.read_text().count("Starting session") - before <= 3
