@@ -246,14 +246,14 @@ class Driver:
         if status.session_id:
             self.store.record_session(turn.task_id, status.session_id)
         if status.state == "ended" and status.end is not None:
-            return self._record_end(turn, status.end, ended_at=status.ended_at, started_at=status.launched_at)
+            return self._record_end(turn, status, status.end)
         if status.state in ("launched", "exited") and turn.step == Step.ACCEPTED:
             return self._move(turn, Step.RUNNING, reason=None, started_at=status.launched_at)
         if status.state in ("unknown", "tombstoned"):
             raise ShunterError("TURN_LOST", f"host {entry.name} knows nothing of attempt {attempt_id}")
         return False
 
-    def _record_end(self, turn: Turn, end: End, *, ended_at: float | None, started_at: float | None) -> bool:
+    def _record_end(self, turn: Turn, status: AttemptStatus, end: End) -> bool:
         return self._move(
             turn,
             Step.ENDED,
@@ -264,8 +264,9 @@ class Driver:
             outcome=end,
             error_code=end.error_code,
             error_text=end.error_text,
-            started_at=started_at,
-            ended_at=ended_at,
+            started_at=status.launched_at,
+            exited_at=status.exited_at,
+            ended_at=status.ended_at,
         )
 
     def _fetch(self, turn: Turn) -> bool:
