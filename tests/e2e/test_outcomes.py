@@ -173,9 +173,11 @@ def test_a_result_can_be_fetched_into_a_checkout_that_moved(world):
 
 
 def test_records_hold_no_values_and_nobody_else_may_look(world):
-    world.configure(
-        more='[agents.keyed]\nadapter = "exec"\ncommand = ["sh", "-c", "test -n \\"$KEY\\" && touch x"]\nenv = {KEY = "very-secret-value"}\n'
-    )
+    agent = world.root / "agent"
+    agent.write_text('#!/bin/sh\ntest -n "$KEY" && touch x\n')
+    agent.chmod(0o755)
+    lines = ("[agents.keyed]", 'adapter = "exec"', f'command = ["{agent}"]', 'env = {KEY = "very-secret-value"}')
+    world.configure(more="\n".join(lines))
     done = world.run("submit", "--wait", "-a", "keyed", "go")
     assert b"very-secret-value" not in done.stdout + world.run("config", "show").stdout
     assert not world.files_with(b"very-secret-value")

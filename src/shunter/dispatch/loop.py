@@ -14,7 +14,6 @@ import select
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +41,10 @@ class Jobs:
 
     def __init__(self, advance: Callable[[str], float | None], on_done: Callable[[str], None]) -> None:
         self.advance, self.on_done = advance, on_done
-        self.pool = ThreadPoolExecutor(THREADS, thread_name_prefix="job")
+        # concurrent.futures would load logging, an eighth of the dispatcher's start.
+        self.ready: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.threads = 0
+        self.closed = False
         self.guard = threading.Lock()
         self.busy: dict[str, bool] = {}  # turn id: look again
         self.due: dict[str, float] = {}  # turn id: monotonic time of the next try
@@ -54,7 +56,14 @@ class Jobs:
                 return
             self.busy[turn_id] = False
             self.due.pop(turn_id, None)
-        self.pool.submit(self._work, turn_id)
+            if self.threads < THREADS:
+                self.threads += 1
+                threading.Thread(target=self._serve, daemon=True).start()
+        self.ready.put(turn_id)
+
+    def _serve(self) -> None:
+        while not self.closed:
+            self._work(self.ready.get())
 
     def _work(self, turn_id: str) -> None:
         while True:
@@ -181,11 +190,11 @@ class Dispatcher:
         self.claimable = {host.name for host in config.hosts if host.enabled}
 
     def _claim(self, under_way: list[Turn]) -> None:
-        slots = sum(entry.config.slots for entry in self.hosts.values())
-        rows = self.store.waiting_rows(now=time.time(), per_shape=slots)
-        if not rows:
-            return
         views = [self._view(entry, under_way) for name, entry in self.hosts.items() if name in self.claimable]
+        free_slots = sum(max(0, view.slots - view.slots_used) for view in views)
+        if not free_slots:
+            return
+        rows = self.store.waiting_rows(now=time.time(), per_shape=free_slots)  # of one shape no more can be claimed
         for claim in plan_claims(rows, views, now=time.time()).claims:
             turn = self.store.claim_row(
                 claim.turn_id,
@@ -232,6 +241,6 @@ class Dispatcher:
             self.words.put("wake")
 
     def close(self) -> None:
-        self.jobs.pool.shutdown(wait=False, cancel_futures=True)
+        self.jobs.closed = True
         for entry in self.hosts.values():
             entry.client.close()
