@@ -107,7 +107,7 @@ def test_the_agent_sees_its_own_environment_and_nothing_of_the_callers(world):
 def test_a_profile_is_read_on_the_host_when_only_its_owner_may(world):
     profile = world.root / "config" / "shunter" / "env" / "keys.env"
     profile.parent.mkdir()
-    profile.write_text("# keys\nexport MY_KEY='a b'\n")
+    profile.write_text("# keys\nexport MY_KEY='q7 w9z'\n")
     profile.chmod(0o644)
     code, record = ended(world, "echo $MY_KEY", "--env-profile", "keys")
     assert (code, record["turn"]["error_code"]) == (69, "ENV_PROFILE_PERMISSIONS")
@@ -115,7 +115,7 @@ def test_a_profile_is_read_on_the_host_when_only_its_owner_may(world):
     profile.chmod(0o600)
     _, record = ended(world, 'test -n "$MY_KEY" && echo there', "--env-profile", "keys")
     assert world.out("logs", record["id"]) == "there"
-    assert not world.files_with(b"a b"), "values stand in the job's own file, which is closed to others"
+    assert not world.files_with(b"q7 w9z"), "values stand in the job's own file, which is closed to others"
 
 
 def test_close_removes_the_workspace_and_keeps_the_branch(world):
