@@ -215,3 +215,33 @@ def test_a_changed_configuration_holds_for_the_next_submit(world):
     eventually(lambda: world.launches() == 2)
     (world.marks / "go").touch()
     world.wait(first, second)
+
+
+def test_readers_say_when_nobody_is_at_work(world):
+    task = world.submit(f'while [ ! -e "{world.marks}/go" ]; do sleep 0.05; done; touch x')
+    eventually(lambda: world.json("status", task)["phrase"] == "running")
+    assert "Nobody is at work" not in world.out("list") + world.out("status", task)
+    for pid in world.dispatcher_pids():
+        os.kill(pid, 9)
+    eventually(lambda: "Nobody is at work" in world.out("list"))
+    assert "shunter reconcile" in world.out("status", task)
+    (world.marks / "go").touch()
+    world.out("reconcile")
+    world.wait(task, status=0)
+
+
+def test_a_task_that_cannot_fit_says_why_and_can_be_cancelled(world):
+    task = world.submit("touch x", "--memory-mb", "100000000")
+    eventually(lambda: "really free" in world.out("status", task))
+    assert "cancelled" in world.out("cancel", task)
+    assert world.json("list")[0]["phrase"] == "cancelled", "what never ran is still told"
+    world.out("close", task)
+    assert world.json("list") == []
+
+
+def test_help_is_help(world):
+    for words in ((), ("host",), ("config",), ("--help",), ("submit", "--help")):
+        done = world.run(*words, status=0)
+        assert b"Usage: shunter" in done.stdout
+        assert b"\\x0a" not in done.stdout
+    assert b"did you mean" in world.run("sumbit", status=64).stderr

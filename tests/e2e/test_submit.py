@@ -180,3 +180,22 @@ def test_nothing_secret_stands_in_argument_vectors_or_rows(world):
     assert rows
     assert "touch" not in repr(rows)
     world.out("cancel", task)
+
+
+def test_the_command_line_overrules_a_projects_base(world):
+    first = world.git("rev-parse", "HEAD")
+    (world.repo / "shunter.toml").write_text(f'base = "{first}"\n')
+    world.git("add", ".")
+    world.git("commit", "-qm", "second")
+    (world.repo / "a.txt").write_text("changed\n")
+    task = world.submit("cat a.txt; git rev-parse HEAD^", "--wip")
+    world.wait(task)
+    assert world.out("logs", task).splitlines() == ["changed", world.git("rev-parse", "HEAD")]
+    task = world.submit("git rev-parse HEAD")
+    world.wait(task)
+    assert world.out("logs", task) == first
+
+
+def test_an_include_that_fits_nothing_is_told(world):
+    done = world.run("submit", "--wip", "--include", "nothing*", "-a", "exec:true", "go")
+    assert b"nothing* fits no untracked file" in done.stderr

@@ -16,19 +16,8 @@ import signal
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional, Tuple
 
-from .contract import (
-    CRASHED,
-    DONE,
-    FAILED,
-    LAUNCH_FAILED,
-    LOST,
-    NO_CHANGES,
-    UNKNOWN,
-    USAGE_ERROR,
-    Ended,
-    Outcome,
-    Usage,
-)
+from ..wire.messages import Usage
+from .contract import CRASHED, DONE, FAILED, LAUNCH_FAILED, LOST, NO_CHANGES, UNKNOWN, USAGE_ERROR, Ended, Outcome
 from .refusal import judge_refusal
 from .result import SUMMARY_LIMIT_BYTES, Result
 from .stream import bounded, last_line, one_line

@@ -27,7 +27,7 @@ COMMANDS = {
     "close": ("close", "Remove a task's workspace; the branch stays."),
     "reconcile": ("reconcile", "Ask about everything under way and repair what was left."),
     "config": ("config", "Show the effective configuration."),
-    "host": ("host", "Prove a host."),
+    "host": ("host", "Prove that a host can do its work."),
     "demo": ("demo", "Three tasks side by side in a throw-away project."),
     "completion": ("completion", "Print the completion script of a shell."),
 }
@@ -95,6 +95,9 @@ def main() -> None:
         status = root.main(standalone_mode=False, prog_name="shunter")
     except ShunterError as exc:
         status = report(exc.code, exc.text, exc.hint, exc.exit_status, as_json=wants_json)
+    except click.exceptions.NoArgsIsHelpError as exc:
+        click.echo(exc.format_message())
+        status = 0
     except click.ClickException as exc:
         hint = exc.ctx.get_usage() if isinstance(exc, click.UsageError) and exc.ctx else None
         status = report("USAGE", exc.format_message(), hint, 64, as_json=wants_json)
@@ -123,7 +126,8 @@ def report(code: str, text: str, hint: str | None, exit_status: int, *, as_json:
 
         error: dict[str, Any] = {"code": code, "text": text, "hint": hint, "exit_status": exit_status}
         sys.stdout.write(dumps({"error": error}) + "\n")
-    sys.stderr.write(f"shunter: {code}: {visible(text)}\n")
+    first, *more = visible(text, keep="\n").split("\n")
+    sys.stderr.write("".join(f"{line}\n" for line in (f"shunter: {code}: {first}", *(f"  {line}" for line in more))))
     if hint:
         sys.stderr.write("".join(f"  {line}\n" for line in visible(hint, keep="\n").splitlines()))
     return exit_status

@@ -61,6 +61,11 @@ def age(seconds: float) -> str:
     return f"{whole // 86400}d"
 
 
+def count(number: int, noun: str) -> str:
+    """1 commit, 2 commits."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def duration(seconds: float | None) -> str:
     if seconds is None:
         return "-"

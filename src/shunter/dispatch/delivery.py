@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+from pathlib import Path
+
 from ..fleet.places import Places
-from ..git.repository import open_repository
+from ..git.repository import Repository, open_repository
 from ..git.transfer import fetch_result, import_result, open_transfer, push_base
 from ..model.records import Project, Task
 from ..store.contract import Store
-from ..wire.messages import CloseAsk, MirrorAsk
+from ..wire.errors import ShunterError
+from ..wire.messages import CloseAsk, MirrorAsk, Publication
 from .hosts import HostEntry
 
 
@@ -23,10 +27,15 @@ def send_base(entry: HostEntry, places: Places, project: Project, ask: MirrorAsk
     )
 
 
-def deliver_result(store: Store, entry: HostEntry, places: Places, task: Task, head_oid: str) -> str:
-    """Fetch into the transfer repository, then import one ref into the user's: its name. Repeating is harmless."""
-    project = store.load_project(task)
-    repo = open_repository(project.worktree)
+def deliver_result(
+    store: Store, entry: HostEntry, places: Places, task: Task, publication: Publication, *, checkout: str | None = None
+) -> str | None:
+    """Fetch into the transfer repository, then import one ref into the user's: its name. Repeating is harmless.
+
+    None when the result is the base itself. Work that is no part of the result is fetched along and stays in the
+    transfer repository until somebody wants it. `checkout`: of the same project, for when the first one has moved.
+    """
+    repo = find_checkout(store, task, checkout)
     transfer = open_transfer(str(places.transfer_dir), repo)
     transport = entry.client.transport
     mirror = entry.client.session().hello.data_root + f"/mirrors/{task.project_id}.git"
@@ -35,9 +44,34 @@ def deliver_result(store: Store, entry: HostEntry, places: Places, task: Task, h
         transport.mirror_url(mirror),
         upload_pack_command=transport.pack_command("upload-pack", "--task", task.id),
         task_id=task.id,
-        head_oid=head_oid,
+        head_oid=publication.head_oid,
+        kept=bool(publication.kept),
     )
-    return import_result(repo, transfer, host_name=entry.name, task_id=task.id, head_oid=head_oid).ref
+    if not publication.commits:
+        return None
+    return import_result(repo, transfer, host_name=entry.name, task_id=task.id, head_oid=publication.head_oid).ref
+
+
+def find_checkout(store: Store, task: Task, checkout: str | None) -> Repository:
+    """The checkout that the task came from, or the given one of the same project. Raises FETCH_FAILED."""
+    place = store.load_project(task).worktree
+    try:
+        return open_repository(place)
+    except ShunterError as exc:
+        if exc.code != "NOT_A_REPOSITORY":
+            raise
+        if checkout is not None:
+            with contextlib.suppress(ShunterError):
+                other = open_repository(checkout)
+                if other.project_id == task.project_id or Path(other.root).name == Path(place).name:
+                    return other
+        hint = f"run `shunter fetch {task.id}` inside the checkout at its new place"
+        raise ShunterError("FETCH_FAILED", f"the checkout {place} is gone", hint=hint) from exc
+
+
+def has_news(publication: Publication | None) -> bool:
+    """Whether there is anything to bring home."""
+    return publication is not None and bool(publication.commits or publication.kept)
 
 
 def close_on_host(entry: HostEntry, task: Task, *, delivered_oid: str | None, actor: str, force: bool) -> list[str]:

@@ -41,7 +41,7 @@ from ..wire.messages import (
     MirrorAsk,
     MirrorReady,
 )
-from .delivery import close_on_host, deliver_result, send_base
+from .delivery import close_on_host, deliver_result, has_news, send_base
 from .hosts import HostEntry
 from .job import job_spec, prompt_of
 from .log import log
@@ -67,6 +67,7 @@ class Driver:
     ) -> None:
         self.store, self.places, self.hosts = store, places, hosts
         self.on_boundary = on_boundary
+        self.told: dict[str, str] = {}
         self.steps: dict[Step, Callable[[Turn], bool]] = {
             Step.WAITING: self._settle_cancelled_row,
             Step.CLAIMED: self._lease,
@@ -84,17 +85,25 @@ class Driver:
             turn = self.store.load_turn(turn_id)
             step = self.steps.get(turn.step)
             if step is None:
+                self.told.pop(turn_id, None)
                 return None
             self.on_boundary(f"before {turn.step}")
             try:
                 if not step(turn):
                     return None
             except ShunterError as exc:
-                log(f"turn {turn.id} at {turn.step}: {exc.code}: {exc.text}")
+                self._tell(turn, exc)
                 pause_s = self._after_failure(turn, exc)
                 if pause_s is not None:
                     return pause_s
             self.on_boundary(f"after {turn.step}")
+
+    def _tell(self, turn: Turn, exc: ShunterError) -> None:
+        """In the log, once until it changes: a host that is away for a night is one line, not thirty thousand."""
+        text = f"turn {turn.id} at {turn.step}: {exc.code}: {exc.text}"
+        if self.told.get(turn.id) != text:
+            self.told[turn.id] = text
+            log(text)
 
     # --- before acceptance ------------------------------------------------------------------------------------------
 
@@ -119,9 +128,18 @@ class Driver:
         )
         lease: Lease = entry.client.call("lease.grant", ask)
         if lease.token is None:
-            self._return(turn, reason_code="CAPACITY_BUSY", pause_s=BUSY_PAUSE_S)
+            self._note_refusal(turn, lease.busy or "no room")
+            self._return(turn, reason_code="CAPACITY_BUSY", pause_s=busy_pause_s(turn.attempt_number))
             return False
         return self._move(turn, Step.LEASED, reason=None, lease_token=lease.token)
+
+    def _note_refusal(self, turn: Turn, words: str) -> None:
+        """The host's own words, once until they change."""
+        if self.told.get(turn.id) == words:
+            return
+        self.told[turn.id] = words
+        event = Event(time.time(), "refused", ACTOR, turn.task_id, turn.id, turn.attempt_id, reason=words[:300])
+        self.store.record_events([event])
 
     def _ship(self, turn: Turn) -> bool:
         if self._is_cancelled_before_acceptance(turn):
@@ -218,14 +236,14 @@ class Driver:
         if status.session_id:
             self.store.record_session(turn.task_id, status.session_id)
         if status.state == "ended" and status.end is not None:
-            return self._record_end(turn, status.end, ended_at=status.ended_at, started_at=status.launched_at)
+            return self._record_end(turn, status, status.end)
         if status.state in ("launched", "exited") and turn.step == Step.ACCEPTED:
             return self._move(turn, Step.RUNNING, reason=None, started_at=status.launched_at)
         if status.state in ("unknown", "tombstoned"):
             raise ShunterError("TURN_LOST", f"host {entry.name} knows nothing of attempt {attempt_id}")
         return False
 
-    def _record_end(self, turn: Turn, end: End, *, ended_at: float | None, started_at: float | None) -> bool:
+    def _record_end(self, turn: Turn, status: AttemptStatus, end: End) -> bool:
         return self._move(
             turn,
             Step.ENDED,
@@ -236,32 +254,36 @@ class Driver:
             outcome=end,
             error_code=end.error_code,
             error_text=end.error_text,
-            started_at=started_at,
-            ended_at=ended_at,
+            started_at=status.launched_at,
+            exited_at=status.exited_at,
+            ended_at=status.ended_at,
         )
 
     def _fetch(self, turn: Turn) -> bool:
         """Bring the branch home. What cannot be fetched now is safe on the host, and the turn is settled with that."""
-        end = turn.outcome
-        if end is None or end.publication is None or end.publication.commits == 0:
+        publication = turn.outcome.publication if turn.outcome else None
+        if publication is None or not has_news(publication):
             return self._settle(turn)
         task = self.store.load_task(turn.task_id)
         failure: ShunterError | None = None
         for attempt in range(FETCH_TRIES):
             try:
-                oid = end.publication.head_oid
-                ref = deliver_result(self.store, self._host(turn), self.places, task, oid)
-                return self._move(turn, Step.FETCHED, reason=None, head_oid=oid, fetched_oid=oid, fetched_ref=ref)
+                ref = deliver_result(self.store, self._host(turn), self.places, task, publication)
+                oid = publication.head_oid
+                facts = {"head_oid": oid, "fetched_oid": oid, "fetched_ref": ref} if ref else {}
+                return self._move(turn, Step.FETCHED, reason=None, **facts)
             except ShunterError as exc:
                 failure = exc
                 if exc.code in UNKNOWN_OUTCOME:
                     raise
                 time.sleep(0.2 * attempt)
         assert failure is not None
-        return self._settle(turn, error=ShunterError("FETCH_FAILED", failure.text, hint=f"shunter fetch {task.id}"))
+        return self._settle(
+            turn, error=ShunterError("FETCH_FAILED", failure.text, hint=failure.hint or f"shunter fetch {task.id}")
+        )
 
     def _settle(self, turn: Turn, *, error: ShunterError | None = None) -> bool:
-        facts = {"error_code": error.code, "error_text": error.text} if error else {}
+        facts = {"error_code": error.code, "error_text": worded(error)} if error else {}
         self.store.settle_turn(
             turn.id,
             turn.attempt_id,
@@ -421,6 +443,11 @@ class Driver:
         if token is None:
             raise ShunterError("LEASE_LOST", f"attempt {turn.attempt_id} has no lease")
         return token
+
+
+def busy_pause_s(attempts: int) -> float:
+    """A second after the first refusal, twice as much after each more, half a minute at most."""
+    return min(30.0, BUSY_PAUSE_S * 2.0 ** min(attempts - 1, 10))
 
 
 def worded(error: ShunterError) -> str:

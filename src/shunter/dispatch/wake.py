@@ -14,6 +14,7 @@ import stat
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 from ..fleet.places import Places
 from ..store.contract import Store
@@ -50,6 +51,7 @@ def start_dispatcher(places: Places) -> None:
     """Detached: own session, no descriptor of ours. It says `ok` through a pipe once somebody leads."""
     told, tell = os.pipe()
     env = {name: value for name, value in os.environ.items() if name in KEPT_NAMES or name.startswith(KEPT_PREFIXES)}
+    rotate(places.dispatcher_log)
     try:
         with open(os.open(places.dispatcher_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:  # noqa: PTH123
             subprocess.Popen(
@@ -75,9 +77,17 @@ def start_dispatcher(places: Places) -> None:
         os.close(told)
 
 
+def rotate(log: Path) -> None:
+    """Keep the last mebibyte or two: a log that grew over one becomes `.1` before the next start."""
+    with contextlib.suppress(OSError):
+        if log.stat().st_size > 1 << 20:
+            log.replace(log.with_name(log.name + ".1"))
+
+
 def _no_dispatcher(places: Places, why: str) -> ShunterError:
     hint = f"see {places.dispatcher_log}; `shunter reconcile` starts it again"
-    text = f"no dispatcher could be started: {why}; the task is stored and waits"
+    last = last_line(places.dispatcher_log)
+    text = f"no dispatcher could be started: {why}{': ' if last else ''}{last}; what is stored waits for one"
     return ShunterError("NO_DISPATCHER", text, hint=hint)
 
 
@@ -92,3 +102,13 @@ def open_wake_fifo(places: Places) -> int:
     except OSError as exc:
         raise ShunterError("DISK_FULL" if exc.errno == errno.ENOSPC else "IO", f"{path}: {exc.strerror}") from exc
     return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def last_line(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - 2048))
+            lines = file.read().decode("utf-8", "replace").strip().splitlines()
+    except OSError:
+        return ""
+    return lines[-1] if lines else ""

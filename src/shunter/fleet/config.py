@@ -25,6 +25,7 @@ from .places import Places
 PROJECT_FILE = "shunter.toml"
 BUILT_IN, COMMAND_LINE = "built-in", "command line"
 FILE_LIMIT_BYTES = 1 << 20
+REMEDY = "mend what is named, or move the file aside: without it everything has a built-in value"
 
 _PERMISSION = forms.choice("workspace", "unattended")
 
@@ -142,8 +143,7 @@ def load_config(places: Places, project_root: Path | None = None, overrides: Map
     reader.take_overrides(overrides or {})
     reader.check_agents()
     if reader.faults:
-        hint = "`shunter config show` prints every effective value and where it came from"
-        raise ShunterError("CONFIG_INVALID", "\n".join(reader.faults), hint=hint)
+        raise ShunterError("CONFIG_INVALID", "\n".join(reader.faults), hint=REMEDY)
     return reader.config()
 
 
@@ -178,7 +178,7 @@ def read_toml(file: Path, *, required: bool = False) -> dict[str, Any]:
 
 
 def _fault(line: str) -> ShunterError:
-    return ShunterError("CONFIG_INVALID", line, hint="see docs/configuration.md")
+    return ShunterError("CONFIG_INVALID", line, hint=REMEDY)
 
 
 class _Reader:

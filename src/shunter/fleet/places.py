@@ -30,7 +30,6 @@ class Places:
     dispatcher_log: Path
     wake_fifo: Path
     host_data_root: Path  # of the host `local`
-    cache_dir: Path
 
 
 def find_places(environ: Mapping[str, str] | None = None) -> Places:
@@ -49,7 +48,6 @@ def find_places(environ: Mapping[str, str] | None = None) -> Places:
         dispatcher_log=state_dir / "dispatcher.log",
         wake_fifo=state_dir / "wake",
         host_data_root=_base(environ, "XDG_DATA_HOME", ".local/share"),
-        cache_dir=_base(environ, "XDG_CACHE_HOME", ".cache"),
     )
 
 

@@ -118,11 +118,14 @@ def _capture_wip(repo: Repository, transfer: Transfer, include: tuple[str, ...])
             _prove_unchanged(index, taken, look_for_new=bool(patterns), chosen=chosen)
             tree, captured = taken.tree, taken.captured
     left = [path for path in first.untracked if path not in set(captured)]
-    notices = tuple(f"left out, a repository of its own: {name!r}" for name in _names(first.nested))
+    notices = [f"left out, a repository of its own: {name!r}" for name in _names(first.nested)]
+    for text, pattern in zip(include, patterns, strict=True):
+        if not any(pattern.match(os.fsdecode(path)) for path in first.untracked):
+            notices.append(f"--include {text} fits no untracked file")
     if tree == repo.head_tree:
-        return Base(repo.head_oid, tree, "commit", None, first.dirty_count, _names(left), notices)
+        return Base(repo.head_oid, tree, "commit", None, first.dirty_count, _names(left), tuple(notices))
     oid = _commit(repo, transfer, tree)
-    return Base(oid, tree, "wip", repo.head_oid, first.dirty_count, _names(left), notices)
+    return Base(oid, tree, "wip", repo.head_oid, first.dirty_count, _names(left), tuple(notices))
 
 
 def _prove_unchanged(

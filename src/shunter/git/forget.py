@@ -11,12 +11,12 @@ from shunter.wire.ids import checked_id
 from .transfer import held_result_ref
 
 
-def forget_task(root: Path, repo_id: str, task_id: str) -> None:
-    """Drop the task's refs; objects go with the next maintenance. Harmless when there is nothing."""
+def forget_task(root: Path, repo_id: str, task_id: str, *, kept_work: bool = True) -> None:
+    """Drop the task's refs, with `kept_work` also those of work that was no part of its result. May be repeated."""
     git_dir = root / f"{checked_id(repo_id)}.git"
     if not git_dir.is_dir():
         return
-    names = (base_ref(task_id), held_result_ref(task_id), kept_prefix(task_id))
+    names = [base_ref(task_id), held_result_ref(task_id), *([kept_prefix(task_id)] if kept_work else [])]
     found = run_git(["for-each-ref", "--format=delete %(refname)", *names], git_dir=str(git_dir))
     if found.out:
         run_git(["update-ref", "--stdin"], git_dir=str(git_dir), stdin=found.out)

@@ -281,6 +281,20 @@ def import_result(repo: Repository, transfer: Transfer, host_name: str, task_id:
     raise ShunterError("FETCH_FAILED", f"the result could not be imported: {reason}; {kept}")
 
 
+def import_kept(repo: Repository, transfer: Transfer, host_name: str, task_id: str) -> tuple[str, ...]:
+    """Work that was no part of the result, as refs/remotes/shunter/<host>/kept/<task>/<n>; only on somebody's word."""
+    prefix = kept_prefix(task_id)
+    listed = run_git(["for-each-ref", "--format=%(refname)", prefix], git_dir=transfer.path).text.splitlines()
+    written = []
+    for source in listed:
+        ref = f"refs/remotes/shunter/{host_name}/kept/{checked_id(task_id)}/{source.removeprefix(prefix)}"
+        done = _import(repo, transfer, f"+{source}:{ref}")
+        if _ref_oid(repo, ref) is None:
+            raise_failed("fetch", done, code="FETCH_FAILED")
+        written.append(ref)
+    return tuple(written)
+
+
 def _import(repo: Repository, transfer: Transfer, refspec: str) -> GitResult:
     return run_git(
         ["fetch", "--quiet", *_FETCH_ONLY, "--refmap=", "--update-shallow", "--", transfer.path, refspec],

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
-from dataclasses import dataclass
 from typing import Dict, List, Optional, Tuple
+
+from ..wire.record import dataclass
 
 
 @dataclass(frozen=True)

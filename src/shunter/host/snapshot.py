@@ -17,10 +17,10 @@ import os
 import shutil
 import stat
 import tempfile
-from dataclasses import dataclass
 from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from ..wire.errors import ShunterError
+from ..wire.record import dataclass
 from .gitrun import GitResult, alternates_line, os_errors, run_git
 
 _NULL_MODE = b"000000"

@@ -13,9 +13,9 @@ import re
 import shutil
 import stat
 import tempfile
-from dataclasses import dataclass
 from typing import Iterator, List, Optional, Tuple
 
+from ..wire.record import dataclass
 from .gitrun import alternates_line, run_git, write_atomically
 from .workspace import copy_shallow
 

@@ -12,12 +12,12 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
-from dataclasses import dataclass
 from typing import List, Optional, Tuple
 
 from ..wire import codec
 from ..wire.errors import ShunterError
 from ..wire.ids import checked_id, checked_oid
+from ..wire.record import dataclass
 from .flock import hold_lock
 from .gitrun import GitResult, alternates_line, failure_line, is_disk_full, os_errors, run_git, write_atomically
 from .remove import Unremoved, remove_workspace

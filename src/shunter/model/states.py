@@ -48,7 +48,7 @@ class TaskState(StrEnum):
     LOST = "lost"  # its last turn ended without a trace; the host may still show up, a person decides
 
 
-FINAL_TASK_STATES = frozenset({TaskState.CLOSED, TaskState.ABANDONED})
+FINAL_TASK_STATES = frozenset({TaskState.CLOSED})
 
 TASK_MOVES: Mapping[TaskState, frozenset[TaskState]] = {
     # To open: a follow-up that was cancelled or failed before acceptance leaves the task as it was.
@@ -59,7 +59,7 @@ TASK_MOVES: Mapping[TaskState, frozenset[TaskState]] = {
     ),
     TaskState.OPEN: frozenset({TaskState.QUEUED, TaskState.CLOSED}),
     TaskState.LOST: frozenset({TaskState.OPEN, TaskState.QUEUED, TaskState.CLOSED}),
-    TaskState.ABANDONED: frozenset(),
+    TaskState.ABANDONED: frozenset({TaskState.CLOSED}),  # out of the list, once somebody saw it
     TaskState.CLOSED: frozenset(),
 }
 

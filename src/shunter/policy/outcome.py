@@ -29,7 +29,7 @@ def exit_status_of(turn: Turn) -> int:
     end = turn.outcome
     if end is None:
         if turn.state == TurnState.CANCELLED:
-            return 130
+            return 143  # as if it had been ended while it ran
         return CODES[turn.error_code].exit_status if turn.error_code in CODES else 70
     if end.outcome == contract.TIMED_OUT:
         return 124

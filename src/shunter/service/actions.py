@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
-from ..dispatch.delivery import close_on_host, deliver_result
+from ..dispatch.delivery import close_on_host, deliver_result, find_checkout, has_news
 from ..git.forget import forget_task
+from ..git.transfer import import_kept, open_transfer
 from ..model.records import Task, Turn
 from ..model.states import Step, TaskState, TurnState
 from ..store.briefs import remove_brief
@@ -45,8 +47,11 @@ def settle_waiting(home: Home, task: Task, turn: Turn, *, actor: str) -> None:
         forget_task(home.places.transfer_dir, home.store.load_project(task).repo_id, task.id)
 
 
-def fetch_task(home: Home, prefix: str) -> TaskView:
-    """Bring the last result home, again if need be; publishes on the host first where that had failed."""
+def fetch_task(home: Home, prefix: str, *, checkout: str | None = None) -> TaskView:
+    """Bring the last result home, again if need be; publishes on the host first where that had failed.
+
+    `checkout`: where to bring it when the one that the task came from has moved.
+    """
     task = home.store.find_task(prefix)
     turns = [turn for turn in home.store.load_turns(task.id) if turn.outcome is not None]
     if not turns:
@@ -58,13 +63,26 @@ def fetch_task(home: Home, prefix: str) -> TaskView:
     publication = end.publication
     if publication is None and turn.attempt_id is not None:
         status = entry.client.call("attempt.publish", AttemptRef(turn.attempt_id, turn.id))
-        publication = status.end.publication if status.end else None
+        end = status.end or end
+        publication = end.publication
     if publication is None:
         raise ShunterError("FETCH_FAILED", f"nothing was published: {end.error_text or end.evidence}")
-    if publication.commits:
-        ref = deliver_result(home.store, entry, home.places, task, publication.head_oid)
+    ref = None
+    if has_news(publication):
+        ref = deliver_result(home.store, entry, home.places, task, publication, checkout=checkout)
+    if ref is not None:
         home.store.mark_fetched(task.id, publication.head_oid, ref=ref, actor="user", now=time.time())
+    if turn.error_code in ("PUBLISH_FAILED", "FETCH_FAILED"):
+        home.store.record_publication(turn.id, end, actor="user", now=time.time())
     return load_view(home.store, task.id)
+
+
+def import_kept_work(home: Home, prefix: str) -> list[str]:
+    """Bring work that was no part of the result into the user's repository; the refs that were written."""
+    task = home.store.find_task(prefix)
+    repo = find_checkout(home.store, task, str(Path.cwd()))
+    transfer = open_transfer(str(home.places.transfer_dir), repo)
+    return list(import_kept(repo, transfer, host_name=task.host or "", task_id=task.id))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +101,15 @@ def close_task(home: Home, prefix: str, *, discard: bool, actor: str) -> ClosedT
     if not is_over(view):
         raise ShunterError("TASK_BUSY", f"task {task.id} is {view.phrase}", hint=f"shunter cancel {task.id}")
     kept: list[str] = []
-    if task.state in (TaskState.OPEN, TaskState.LOST):
+    if task.state != TaskState.CLOSED:
         if task.host is not None:
             entry = home.host(task.host)
             kept = close_on_host(entry, task, delivered_oid=task.fetched_oid, actor=actor, force=discard)
         home.store.close_task(task.id, actor=actor, reason="discard" if discard else "closed", now=time.time())
     for turn in home.store.load_turns(task.id):
         remove_brief(home.places.prompts_dir, turn.id)
-    forget_task(home.places.transfer_dir, home.store.load_project(task).repo_id, task.id)
+    repo_id = home.store.load_project(task).repo_id
+    forget_task(home.places.transfer_dir, repo_id, task.id, kept_work=discard)
     return ClosedTask(load_view(home.store, task.id), tuple(kept))
 
 
@@ -110,8 +129,6 @@ def reconcile(home: Home) -> list[Repair]:
     for task in home.store.list_tasks(states=[TaskState.OPEN, TaskState.LOST], limit=100_000):
         turn = load_view(home.store, task.id).turn
         if turn is None or turn.step != Step.SETTLED or turn.error_code not in ("FETCH_FAILED", "PUBLISH_FAILED"):
-            continue
-        if task.fetched_oid is not None and task.fetched_oid == task.head_oid and turn.error_code == "FETCH_FAILED":
             continue
         try:
             fetch_task(home, task.id)

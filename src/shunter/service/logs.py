@@ -11,7 +11,7 @@ from typing import Any
 
 from ..fleet.client import HostClient
 from ..model.records import Turn
-from ..model.states import Step
+from ..model.states import Step, TaskState
 from ..wire.errors import ShunterError
 from ..wire.messages import FollowAsk, LogAsk, LogChunk
 from .home import Home
@@ -43,6 +43,8 @@ def choose_turn(home: Home, prefix: str, number: int | None) -> Turn:
 def read_log(home: Home, turn: Turn, *, stream: str, follow: bool) -> Iterator[Piece]:
     """Every byte once, in order. Following goes on across a lost session and ends with the turn."""
     turn = wait_accepted(home, turn, follow=follow)
+    if home.reading.load_task(turn.task_id).state == TaskState.CLOSED:
+        raise ShunterError("TASK_CLOSED", f"task {turn.task_id} is closed, its logs went with the workspace")
     if turn.attempt_id is None or turn.accepted_at is None:
         return
     changes: queue.SimpleQueue[str | None] = queue.SimpleQueue()

@@ -42,8 +42,11 @@ class SubmitAsk:
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
+    """`fault`: the task is stored, but no dispatcher could be started for it."""
+
     task: Task
     warnings: tuple[str, ...]
+    fault: ShunterError | None = None
 
 
 def checked_prompt(data: bytes) -> str:
@@ -78,13 +81,8 @@ def submit_task(home: Home, ask: SubmitAsk) -> Submitted:
         refuse_when_busy(home, wanted_host)
     store = home.store  # opened before anything is written: a damaged store leaves nothing behind
     transfer = open_transfer(str(home.places.transfer_dir), repo)
-    base = capture_base(
-        repo,
-        transfer,
-        rev=config.value("defaults.base"),
-        wip=config.value("defaults.wip"),
-        include=tuple(config.value("defaults.include")),
-    )
+    rev, wip = wanted_base(config)
+    base = capture_base(repo, transfer, rev=rev, wip=wip, include=tuple(config.value("defaults.include")))
     task = _task(config, repo, base, choice, title=ask.title or _first_line(prompt))
     turn = Turn(turn_id(task.id, 1), task.id, 1, TurnState.QUEUED, Step.WAITING, task.created_at)
     brief = _brief(config, repo, choice, prompt)
@@ -97,8 +95,24 @@ def submit_task(home: Home, ask: SubmitAsk) -> Submitted:
         remove_brief(home.places.prompts_dir, turn.id)
         forget_task(home.places.transfer_dir, repo.repo_id, task.id)
         raise
-    home.wake()
-    return Submitted(task, _warnings(base))
+    fault = None
+    try:
+        home.wake()
+    except ShunterError as exc:
+        fault = exc
+    return Submitted(task, _warnings(base), fault)
+
+
+def wanted_base(config: Config) -> tuple[str | None, bool]:
+    """Revision, and whether to take the working tree. Either on the command line overrules the other's default."""
+    rev, wip = config.value("defaults.base"), config.value("defaults.wip")
+    if rev is not None and wip:
+        said = {key for key in ("base", "wip") if config.source(f"defaults.{key}") == COMMAND_LINE}
+        if said == {"wip"}:
+            return None, True
+        if said == {"base"}:
+            return rev, False
+    return rev, wip
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,8 +67,8 @@ def ending_of(turn: Turn) -> str:
 
 
 def list_views(store: Store, *, everything: bool, limit: int, project_id: str | None = None) -> list[TaskView]:
-    """Newest first. Without `everything` closed and abandoned tasks are left out."""
-    states = None if everything else [TaskState.QUEUED, TaskState.ACTIVE, TaskState.OPEN, TaskState.LOST]
+    """Newest first. Without `everything` closed tasks are left out."""
+    states = None if everything else [state for state in TaskState if state != TaskState.CLOSED]
     tasks = store.list_tasks(states=states, project_id=project_id, limit=limit)
     turns = store.load_latest_turns([task.id for task in tasks])
     return [view_task(task, turns.get(task.id)) for task in tasks]
@@ -89,7 +89,8 @@ def timing_of(turn: Turn) -> Timing:
         ("lease", turn.claimed_at, turn.leased_at),
         ("ship", turn.leased_at, turn.shipped_at),
         ("accept", turn.shipped_at, turn.accepted_at),
-        ("run and publish", turn.started_at, turn.ended_at),
+        ("run", turn.started_at, turn.exited_at),
+        ("publish", turn.exited_at, turn.ended_at),
         ("fetch", turn.ended_at, turn.fetched_at),
         ("settle", turn.fetched_at or turn.ended_at, turn.settled_at),
         ("submit to agent process", turn.created_at, turn.started_at),

@@ -45,7 +45,12 @@ def wait_for(
         if len(over) == len(views) or (any_one and over):
             return [views[task_id] for task_id in task_ids]
         if deadline is not None and time.monotonic() >= deadline:
-            raise ShunterError("WAIT_TIMEOUT", f"{len(views) - len(over)} of {len(views)} are not over; they go on")
+            raise ShunterError(
+                "WAIT_TIMEOUT",
+                "not over yet: "
+                + ", ".join(view.task.id for view in views.values() if not is_over(view))
+                + "; nothing was changed",
+            )
         if time.monotonic() >= wake_at:
             home.wake()
             wake_at = time.monotonic() + WAKE_EVERY_S

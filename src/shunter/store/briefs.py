@@ -27,7 +27,8 @@ def write_brief(directory: Path, turn_id: str, brief: Brief) -> None:
         with contextlib.suppress(OSError):
             aside.unlink()
         code = "DISK_FULL" if exc.errno in (28, 122) else "IO"
-        raise ShunterError(code, f"{exc.filename or path}: {exc.strerror}") from exc
+        hint = f"df -h {directory}" if code == "DISK_FULL" else None
+        raise ShunterError(code, f"{exc.filename or path}: {exc.strerror}", hint=hint) from exc
 
 
 def read_brief(directory: Path, turn_id: str) -> Brief:

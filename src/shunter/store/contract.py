@@ -27,6 +27,7 @@ class Facts(TypedDict, total=False):
     error_code: str | None
     error_text: str | None
     started_at: float | None  # by the host's clock, else the time of the move
+    exited_at: float | None  # by the host's clock
     ended_at: float | None  # likewise
     lease_token: str | None  # of the attempt
     session_id: str | None  # of the task; the first one stays
@@ -73,7 +74,7 @@ class Store(Protocol):
         """This commit is at home, under this ref. False when that was recorded before; a second call is harmless."""
 
     def close_task(self, task_id: str, *, actor: str, reason: str, now: float) -> bool:
-        """Close an open or lost task. False when it is closed or abandoned. Raises TASK_UNKNOWN, TASK_BUSY."""
+        """Close an open, lost or abandoned task. False when it is closed. Raises TASK_UNKNOWN, TASK_BUSY."""
 
     # Turns and attempts
 
@@ -88,6 +89,9 @@ class Store(Protocol):
 
     def load_attempts(self, turn_id: str) -> list[Attempt]:
         """First to last."""
+
+    def record_publication(self, turn_id: str, end: End, *, actor: str, now: float) -> bool:
+        """A settled turn's work was published or fetched after all, which mends its error. False: not settled."""
 
     def open_turns(self, *, waiting: bool = True) -> list[Turn]:
         """Every turn that is not settled, oldest first. waiting=False leaves out those that still wait."""

@@ -199,7 +199,7 @@ class SqliteStore(TurnWrites):
     def close_task(self, task_id: str, *, actor: str, reason: str, now: float) -> bool:
         with self._write():
             task = self.load_task(task_id)
-            if task.state in (TaskState.CLOSED, TaskState.ABANDONED):
+            if task.state == TaskState.CLOSED:
                 return False
             if self._records("load_open_turn", task_id=task_id):
                 raise _busy(task_id)

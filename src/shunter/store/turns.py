@@ -12,6 +12,7 @@ from ..model.records import Event, Row, Task, Turn
 from ..model.states import AttemptState, Step, TaskState, TurnState
 from ..wire.codec import dumps
 from ..wire.errors import ShunterError
+from ..wire.messages import End
 from . import columns
 
 if TYPE_CHECKING:  # a class that only annotations name costs every command its making
@@ -27,7 +28,7 @@ _TIME_OF_STEP = {
     Step.FETCHED: "fetched_at",
     Step.SETTLED: "settled_at",
 }
-_TURN_FACTS = ("exit_code", "signal", "error_code", "error_text", "started_at", "ended_at")
+_TURN_FACTS = ("exit_code", "signal", "error_code", "error_text", "started_at", "exited_at", "ended_at")
 _TASK_FACTS = ("session_id", "head_oid", "fetched_oid", "fetched_ref")
 
 
@@ -176,6 +177,14 @@ class TurnWrites:
             if changed and turn.uncertain != uncertain:
                 kind = "uncertain" if uncertain else "certain"
                 self._record([_event(turn, kind, actor=actor, now=now, reason=reason)])
+        return changed
+
+    def record_publication(self, turn_id: str, end: End, *, actor: str, now: float) -> bool:
+        with self._write():
+            turn = self.load_turn(turn_id)
+            changed = self._run("record_publication", {"id": turn_id, "outcome": dumps(end)}).rowcount == 1
+            if changed:
+                self._record([_event(turn, "mended", actor=actor, now=now, reason=turn.error_code)])
         return changed
 
     def request_cancel(self, task_id: str, *, actor: str, now: float) -> Turn | None:

@@ -14,19 +14,17 @@ def test_without_variables_everything_is_below_home(tmp_path):
     assert places.config_file == tmp_path / ".config/shunter/config.toml"
     assert places.store_file == tmp_path / ".local/state/shunter/store.db"
     assert places.host_data_root == tmp_path / ".local/share/shunter"
-    assert places.cache_dir == tmp_path / ".cache/shunter"
     assert not places.config_given
     assert list(tmp_path.iterdir()) == []
 
 
 def test_each_variable_moves_its_own(tmp_path):
-    names = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME")
+    names = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME")
     places = find_places({"HOME": "/nowhere", **{name: str(tmp_path / name) for name in names}})
     assert places.config_file == tmp_path / "XDG_CONFIG_HOME/shunter/config.toml"
     state = tmp_path / "XDG_STATE_HOME/shunter"
     assert {places.store_file.parent, places.prompts_dir.parent, places.wake_fifo.parent} == {state}
     assert places.host_data_root == tmp_path / "XDG_DATA_HOME/shunter"
-    assert places.cache_dir == tmp_path / "XDG_CACHE_HOME/shunter"
 
 
 @pytest.mark.parametrize("value", ["", "relative/path", "~/state"])

@@ -27,5 +27,8 @@ def command(tasks: tuple[str, ...], discard: bool, as_json: bool) -> None:
             emit({**view_record(closed.view), "kept": list(closed.kept)})
             continue
         say(f"{closed.view.task.id}  {closed.view.task.state}")
+        publication = closed.view.turn.outcome.publication if closed.view.turn and closed.view.turn.outcome else None
+        if publication and publication.kept and not discard:
+            say(f"  work on other branches stays at home: shunter fetch --kept {closed.view.task.id}")
         for left in closed.kept:
             say(f"  could not be removed: {visible(left)}")

@@ -7,6 +7,7 @@ import time
 import click
 
 from ...service.home import Home
+from ...service.leading import unled
 from ...service.view import list_views
 from ...wire.errors import ShunterError
 from ..output import emit, json_option, say, view_record
@@ -14,20 +15,20 @@ from ..text import age, phrase_colour, table, visible
 
 
 @click.command("list")
-@click.option(
-    "-a", "--all", "everything", is_flag=True, help="Closed tasks too, and those that ended before they started."
-)
+@click.option("-a", "--all", "everything", is_flag=True, help="Closed tasks too.")
 @click.option("-n", "--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="At most so many.")
 @json_option
 def command(everything: bool, limit: int, as_json: bool) -> None:
     """Show tasks, newest first: what was last recorded, no host is asked."""
+    home = Home()
     try:
-        views = list_views(Home().reading, everything=everything, limit=limit + 1)
+        views = list_views(home.reading, everything=everything, limit=limit + 1)
     except ShunterError as exc:
         if exc.code != "TASK_UNKNOWN":
             raise
         views = []
     more, views = len(views) > limit, views[:limit]
+    stale = unled(home)
     if as_json:
         emit([view_record(view) for view in views])
         return
@@ -48,5 +49,7 @@ def command(everything: bool, limit: int, as_json: bool) -> None:
     ]
     colours = [phrase_colour(view.phrase) for view in views]
     say(table(("TASK", "STATE", "HOST", "AGENT", "AGE", "TITLE"), rows, colours))
+    if stale:
+        say(stale)
     if more:
         say(f"… more; `shunter list -n {limit * 2}` shows them")

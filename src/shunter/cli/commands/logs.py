@@ -43,7 +43,12 @@ def command(task: str, follow: bool, raw: bool, stderr: bool, number: int | None
     agent = load("exec" if stderr else _adapter(home, turn.id, turn.task_id))
     for line in lines_of(pieces):
         if isinstance(line, Piece):
-            _show("notice", f"{line.gap_bytes} bytes were over the output cap and are not kept", None, as_json)
+            _show(
+                "notice",
+                f"{line.gap_bytes} bytes are not kept: over the output cap, or the disk was full",
+                None,
+                as_json,
+            )
             continue
         for event in agent.read_event(line):
             if as_json:

@@ -8,7 +8,7 @@ from ...policy.outcome import exit_status_of
 from ...service.home import Home
 from ...service.view import TaskView, load_view
 from ..output import emit, json_option, say, task_argument, view_record
-from ..text import coloured, duration, phrase_colour, visible
+from ..text import coloured, count, duration, phrase_colour, visible
 
 
 @click.command("result")
@@ -40,6 +40,8 @@ def render_result(view: TaskView) -> str:
     if end is None:
         if turn.error_code:
             lines.append(f"  {turn.error_code}: {visible(turn.error_text or '')}")
+        elif turn.cancel_requested_at is not None and turn.settled_at is not None:
+            lines.append(f"  cancelled by {visible(turn.cancel_actor or 'user')} before any agent was started")
         elif turn.settled_at is None:
             lines.append("  no result yet")
         return "\n".join(lines)
@@ -61,8 +63,11 @@ def render_result(view: TaskView) -> str:
         lines.append(f"  note       ended with background work running: {end.background} processes were ended")
     if turn.error_code:
         lines.append(f"  error      {turn.error_code}: {visible(turn.error_text or '')}")
-    if turn.started_at and turn.ended_at:
-        lines.append(f"  took       {duration(turn.ended_at - turn.started_at)}, exit status {exit_status_of(turn)}")
+    if end.permission != task.permission and task.permission == "workspace":
+        lines.append("  note       ran without a sandbox: the agent has none here (see `shunter host check`)")
+    over_at = turn.exited_at or turn.ended_at
+    if turn.started_at and over_at:
+        lines.append(f"  took       {duration(over_at - turn.started_at)}, exit status {exit_status_of(turn)}")
     return "\n".join(lines)
 
 
@@ -73,8 +78,9 @@ def _publication_lines(view: TaskView) -> list[str]:
     lines = []
     if publication.commits:
         left = ", left-overs committed" if publication.leftovers_committed else ""
+        commits = count(publication.commits, "commit")
         stat = f"+{publication.insertions} -{publication.deletions}"
-        lines.append(f"  changes    {publication.commits} commits, {publication.files_total} files, {stat}{left}")
+        lines.append(f"  changes    {commits}, {count(publication.files_total, 'file')}, {stat}{left}")
         lines += [f"             {change.status} {visible(change.path)}" for change in publication.files[:20]]
         if publication.files_total > 20:
             lines.append(f"             … {publication.files_total - 20} more")
@@ -82,5 +88,9 @@ def _publication_lines(view: TaskView) -> list[str]:
         lines.append(f"  branch     {view.ref.removeprefix('refs/remotes/')}")
     if publication.rewritten:
         lines.append("  note       the base is no ancestor of the result: the agent rewrote history")
-    notes = (*publication.notices, *(f"also kept on the host: {each}" for each in publication.kept))
+    fetch = f"`shunter fetch --kept {view.task.id}` brings it"
+    notes = (
+        *publication.notices,
+        *(f"not part of the result: {each.name} at {each.oid[:12]}; {fetch}" for each in publication.kept),
+    )
     return lines + [f"  note       {visible(text)}" for text in notes]

@@ -8,6 +8,7 @@ import click
 
 from ...model.states import Step
 from ...service.home import Home
+from ...service.leading import unled
 from ...service.view import TaskDetail, load_detail, timing_of
 from ...wire.codec import encode
 from ..output import emit, json_option, say, task_argument, view_record
@@ -25,11 +26,15 @@ def command(task: str, timing: bool, as_json: bool) -> None:
     It is what was last recorded, no host is asked; `shunter reconcile` has everything asked again. --json also holds
     every attempt and the event log: each transition with its actor and reason.
     """
-    detail = load_detail(Home().reading, task)
+    home = Home()
+    detail = load_detail(home.reading, task)
     if as_json:
         emit(_record(detail))
         return
     say(render_status(detail))
+    stale = unled(home)
+    if stale:
+        say(f"  {stale}")
     if timing:
         for turn in detail.turns:
             say(f"turn {turn.number}")
@@ -41,7 +46,7 @@ def _record(detail: TaskDetail) -> dict[str, object]:
     return {
         **view_record(detail.view),
         "turns": encode(detail.turns),
-        "attempts": encode(detail.attempts),
+        "attempts": [{**encode(attempt), "lease_token": None} for attempt in detail.attempts],  # a key is no fact
         "events": encode(detail.events),
         "timing": encode(tuple(timing_of(turn) for turn in detail.turns)),
     }
@@ -73,7 +78,9 @@ def explain(detail: TaskDetail) -> str:
     if turn.uncertain:
         return f"uncertain: {visible(turn.uncertain_reason or 'the host could not be asked')}"
     if turn.step == Step.WAITING:
+        refused = [event.reason for event in detail.events if event.kind == "refused"]
         failed = [attempt.failure_code for attempt in detail.attempts if attempt.failure_code]
-        return f"waiting for a slot{f' (last try: {failed[-1]})' if failed else ''}"
+        why = refused[-1] if refused else failed[-1] if failed else None
+        return "waiting for a slot" + (f" (last try: {visible(why)})" if why else "")
     started = f" for {age(time.time() - turn.started_at)}" if turn.started_at and turn.step == Step.RUNNING else ""
     return f"{turn.step}{started} on {turn.host}"

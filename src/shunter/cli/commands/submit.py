@@ -49,8 +49,8 @@ from ..text import visible
     "--env-profile", metavar="NAME", help="Variables from env/NAME.env of the host's configuration directory."
 )
 @click.option("--host", metavar="NAME", help="Only this host.")
-@click.option("--priority", type=click.IntRange(-100, 100), help="Higher goes first.")
-@click.option("--memory-mb", type=click.IntRange(0), help="Memory to reserve on the host.")
+@click.option("--priority", type=click.IntRange(-1000, 1000), help="Higher goes first.")
+@click.option("--memory-mb", type=click.IntRange(1), help="Memory to reserve on the host.")
 @click.option("--no-wait", is_flag=True, help="Refuse with CAPACITY_BUSY (75) when no slot is free now.")
 @click.option("--wait", is_flag=True, help="Block until the turn is over; the exit status is the agent's.")
 @json_option
@@ -76,11 +76,13 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     for warning in submitted.warnings:
         click.echo(f"shunter: {visible(warning)}", err=True)
     task_id = submitted.task.id
-    if not wait:
+    if not wait or submitted.fault:
         if as_json:
             emit(submitted.task)
         else:
             say(task_id)
+        if submitted.fault:
+            raise submitted.fault
         return
     if not as_json:
         say(task_id)
@@ -109,4 +111,6 @@ def read_prompt(prompt: str | None, prompt_file: Path | None) -> bytes:
             raise ShunterError("IO", f"{prompt_file}: {exc.strerror}") from exc
     if prompt is None and prompt_file is None and sys.stdin.isatty():
         raise ShunterError("USAGE", "there is no prompt", hint="shunter submit -a AGENT PROMPT, or -f FILE, or a pipe")
+    if sys.stdin.isatty():
+        click.echo("shunter: type the prompt, then Ctrl-D", err=True)
     return sys.stdin.buffer.read()

@@ -49,6 +49,10 @@ SET step = 'waiting', state = 'queued', host = NULL, attempt_id = NULL, uncertai
     claimed_at = NULL, leased_at = NULL, shipped_at = NULL, accepted_at = NULL, started_at = NULL
 WHERE id = :id AND attempt_id = :attempt_id AND step = :from_step;
 
+-- name: record_publication
+-- What could not be published or fetched at the end is by now.
+UPDATE turns SET outcome = :outcome, error_code = NULL, error_text = NULL WHERE id = :id AND step = 'settled';
+
 -- name: move_turn
 -- One step on, with what is known by now; a fact that is not given stays. News from the host end the uncertainty.
 UPDATE turns
@@ -65,6 +69,7 @@ SET step = :to_step,
     shipped_at = coalesce(:shipped_at, shipped_at),
     accepted_at = coalesce(:accepted_at, accepted_at),
     started_at = coalesce(:started_at, started_at),
+    exited_at = coalesce(:exited_at, exited_at),
     ended_at = coalesce(:ended_at, ended_at),
     fetched_at = coalesce(:fetched_at, fetched_at),
     settled_at = coalesce(:settled_at, settled_at)
