@@ -31,6 +31,7 @@ def main(repo: str, number: int, agent: str) -> None:
             "at"
         ]
         stages = dict(timing_of(turn).stages)
+        stages["start"] = (turn.started_at or exited_at) - (turn.accepted_at or exited_at)
         stages["agent"] = exited_at - (turn.started_at or exited_at)
         stages["publish"] = (turn.ended_at or exited_at) - exited_at
         turns.append(stages)

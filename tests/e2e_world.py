@@ -123,6 +123,16 @@ class World:
         roots = (self.state, self.data)
         return [str(path) for root in roots for pattern in patterns for path in root.rglob(pattern)]
 
+    def files_with(self, text: bytes) -> list[str]:
+        """Records of home and host that hold the text; the private files of a turn and a task's brief are none."""
+        found = []
+        for root in (self.state, self.data):
+            for path in root.rglob("*"):
+                private = path.name == "start" or path.parent.name == "prompts"
+                if path.is_file() and not private and text in path.read_bytes():
+                    found.append(str(path))
+        return found
+
     def assert_nothing_left_over(self) -> None:
         assert self.ledger("SELECT attempt_id FROM lease") == []
         assert self.store("SELECT turn_id FROM queue") == []

@@ -19,7 +19,7 @@ from shunter.model.records import Drain, Event, Options, Owner, Project, Require
 from shunter.model.states import AttemptState, Step, TaskState, TurnState
 from shunter.store.sqlite import open_store
 from shunter.wire.errors import ShunterError
-from shunter.wire.messages import End, Publication, QuestionSeen
+from shunter.wire.messages import End, Publication, Question
 
 # A worker of xdist has threads of its own; the children here touch none of what they hold.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -322,9 +322,7 @@ class TestQueue:
 class TestMoves:
     def test_a_whole_run_leaves_its_times_and_its_trail(self, store):
         turn = at(store, Step.FETCHED)
-        outcome = End(
-            "done", "structured result", questions=(QuestionSeen("?", ("a",)),), publication=Publication(OID, 1)
-        )
+        outcome = End("done", "structured result", questions=(Question("?", ("a",)),), publication=Publication(OID, 1))
         assert settle(store, turn, outcome=outcome, exit_code=0)
         done = store.load_turn(turn.id)
         assert (done.step, done.state, done.outcome, done.exit_code) == (

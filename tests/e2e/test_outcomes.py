@@ -107,15 +107,15 @@ def test_the_agent_sees_its_own_environment_and_nothing_of_the_callers(world):
 def test_a_profile_is_read_on_the_host_when_only_its_owner_may(world):
     profile = world.root / "config" / "shunter" / "env" / "keys.env"
     profile.parent.mkdir()
-    profile.write_text("# keys\nexport MY_KEY='a b'\n")
+    profile.write_text("# keys\nexport MY_KEY='q7 w9z'\n")
     profile.chmod(0o644)
     code, record = ended(world, "echo $MY_KEY", "--env-profile", "keys")
     assert (code, record["turn"]["error_code"]) == (69, "ENV_PROFILE_PERMISSIONS")
     assert "chmod 600" in record["turn"]["error_text"] + world.out("result", record["id"])
     profile.chmod(0o600)
-    _, record = ended(world, "echo $MY_KEY", "--env-profile", "keys")
-    assert world.out("logs", record["id"]) == "a b"
-    assert b"a b" not in (world.state / "store.db").read_bytes() + (world.data / "ledger.db").read_bytes()
+    _, record = ended(world, 'test -n "$MY_KEY" && echo there', "--env-profile", "keys")
+    assert world.out("logs", record["id"]) == "there"
+    assert not world.files_with(b"q7 w9z"), "values stand in the job's own file, which is closed to others"
 
 
 def test_close_removes_the_workspace_and_keeps_the_branch(world):
@@ -170,3 +170,21 @@ def test_a_result_can_be_fetched_into_a_checkout_that_moved(world):
     assert "at its new place" in world.out("result", task)
     world.out("fetch", task)
     assert world.git("show", f"shunter/local/task/{task}:x.txt") == "x"
+
+
+def test_records_hold_no_values_and_nobody_else_may_look(world):
+    agent = world.root / "agent"
+    agent.write_text('#!/bin/sh\ntest -n "$KEY" && touch x\n')
+    agent.chmod(0o755)
+    lines = ("[agents.keyed]", 'adapter = "exec"', f'command = ["{agent}"]', 'env = {KEY = "very-secret-value"}')
+    world.configure(more="\n".join(lines))
+    done = world.run("submit", "--wait", "-a", "keyed", "go")
+    assert b"very-secret-value" not in done.stdout + world.run("config", "show").stdout
+    assert not world.files_with(b"very-secret-value")
+    for root in (world.data, world.state):
+        assert root.stat().st_mode & 0o077 == 0, root
+
+
+def test_a_program_that_is_missing_names_the_remedy(world):
+    world.run("submit", "--wait", "-a", "exec:no-such-agent", "go", status=69)
+    assert "shunter host check" in world.out("result", world.json("list")[0]["id"])

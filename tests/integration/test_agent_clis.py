@@ -14,9 +14,10 @@ import pytest
 from agents_fixtures import AgentClis, AgentHome, Ran
 from tools.scripted_model import ScriptedModel
 
-from shunter.agents.contract import Ended, Launch, Outcome, Turn, Usage
+from shunter.agents.contract import Ended, Launch, Outcome, Turn
 from shunter.agents.result import SCHEMA
 from shunter.agents.table import load
+from shunter.wire.messages import Usage
 
 pytestmark = pytest.mark.timeout(300)
 AGENTS = ("codex", "claude")
@@ -86,7 +87,7 @@ class World:
 
 
 @pytest.fixture(params=AGENTS)
-def world(request, agent_clis, agent_home, scripted_model) -> World:  # noqa: F811
+def world(request, agent_clis, agent_home, scripted_model) -> World:
     root = agent_home.path
     git(root, "init", "-q", "-b", "main", "seed")
     git(

@@ -17,20 +17,8 @@ import json
 import re
 from typing import Any, Dict, List, Optional, Tuple
 
-from .contract import (
-    AUTH,
-    FAILED,
-    LIMIT,
-    OVERLOAD,
-    USAGE_ERROR,
-    Ended,
-    Event,
-    Launch,
-    Outcome,
-    SessionRule,
-    Turn,
-    Usage,
-)
+from ..wire.messages import Usage
+from .contract import AUTH, FAILED, LIMIT, OVERLOAD, USAGE_ERROR, Ended, Event, Launch, Outcome, SessionRule, Turn
 from .options import check_options
 from .refusal import judge_refusal
 from .result import SCHEMA, find_result, parse_result

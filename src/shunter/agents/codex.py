@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Optional, Tuple
 
-from .contract import Ended, Event, Launch, Outcome, SessionRule, Turn, Usage
+from ..wire.messages import Usage
+from .contract import Ended, Event, Launch, Outcome, SessionRule, Turn
 from .options import check_options
 from .result import find_result
 from .stream import EVENTS_PER_LINE, bounded, count_at, list_at, one_line, parse_object, text_at

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import Dict, Iterable, Optional, Tuple
 
+from ..wire.messages import Question, Usage
 from ..wire.record import dataclass, field
 
 # Outcome kinds. The first four are what an agent can say of its own work; the rest is what we saw.
@@ -78,22 +79,6 @@ class Event:
     text: str = ""
     exit_code: Optional[int] = None
     path: Optional[str] = None
-
-
-@dataclass(frozen=True)
-class Usage:
-    """Tokens of this turn alone; None where the agent tells none. cost_usd as the agent reckons it."""
-
-    input_tokens: Optional[int] = None
-    cached_tokens: Optional[int] = None
-    output_tokens: Optional[int] = None
-    cost_usd: Optional[float] = None
-
-
-@dataclass(frozen=True)
-class Question:
-    text: str
-    options: Tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from typing import Any, Dict, Iterable, List, Optional, Tuple
 
+from ..wire.messages import Question
 from ..wire.record import dataclass
-from .contract import BLOCKED, DONE, NEEDS_INPUT, Question
+from .contract import BLOCKED, DONE, NEEDS_INPUT
 from .stream import bounded, parse_object
 
 SUMMARY_LIMIT_BYTES = 8 * 1024

@@ -13,22 +13,10 @@ An exit status of 0 never outweighs an error, and without changes and without to
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass, field
 from typing import NamedTuple, Optional, Tuple
 
-from .contract import (
-    CRASHED,
-    DONE,
-    FAILED,
-    LAUNCH_FAILED,
-    LOST,
-    NO_CHANGES,
-    UNKNOWN,
-    USAGE_ERROR,
-    Ended,
-    Outcome,
-    Usage,
-)
+from ..wire.messages import Usage
+from .contract import CRASHED, DONE, FAILED, LAUNCH_FAILED, LOST, NO_CHANGES, UNKNOWN, USAGE_ERROR, Ended, Outcome
 from .refusal import judge_refusal
 from .result import SUMMARY_LIMIT_BYTES, Result
 from .stream import bounded, last_line, one_line
@@ -58,18 +46,18 @@ class Complaint(NamedTuple):
     kind: Optional[str] = None  # None: judged by its text, once, at the end
 
 
-@dataclass
 class Seen:
     """What the stream told. `ended_well` is the final event's word; None when it never came or had no known type."""
 
-    events: int = 0
-    ended_well: Optional[bool] = None
-    complaint: Optional[Complaint] = None
-    final_text: str = ""
-    result: Optional[Result] = None
-    usage: Usage = field(default_factory=Usage)
-    session_usage: Optional[Usage] = None
-    session_id: Optional[str] = None
+    def __init__(self) -> None:
+        self.events = 0
+        self.ended_well: Optional[bool] = None
+        self.complaint: Optional[Complaint] = None
+        self.final_text = ""
+        self.result: Optional[Result] = None
+        self.usage = Usage()
+        self.session_usage: Optional[Usage] = None
+        self.session_id: Optional[str] = None
 
 
 def decide_outcome(ended: Ended, seen: Seen) -> Outcome:

@@ -1,4 +1,4 @@
-"""Bringing a result home, and closing a task on its host; asked for by the driver and by people alike."""
+"""A base out, a result home, and closing a task on its host; asked for by the driver and by people alike."""
 
 from __future__ import annotations
 
@@ -7,12 +7,25 @@ from pathlib import Path
 
 from ..fleet.places import Places
 from ..git.repository import Repository, open_repository
-from ..git.transfer import fetch_result, import_result, open_transfer
-from ..model.records import Task
+from ..git.transfer import fetch_result, import_result, open_transfer, push_base
+from ..model.records import Project, Task
 from ..store.contract import Store
 from ..wire.errors import ShunterError
-from ..wire.messages import CloseAsk, Publication
+from ..wire.messages import CloseAsk, MirrorAsk, Publication
 from .hosts import HostEntry
+
+
+def send_base(entry: HostEntry, places: Places, project: Project, ask: MirrorAsk, *, mirror: str) -> None:
+    """Push the base into the host's mirror, under the lease that `ask` names. Repeating is harmless."""
+    transport = entry.client.transport
+    push_base(
+        open_transfer(str(places.transfer_dir), open_repository(project.worktree)),
+        transport.mirror_url(mirror),
+        receive_pack_command=transport.pack_command("receive-pack", "--attempt", ask.attempt_id, "--token", ask.token),
+        oid=ask.base_oid,
+        task_id=ask.task_id,
+        ssh_command=transport.ssh_command(),
+    )
 
 
 def deliver_result(

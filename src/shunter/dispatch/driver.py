@@ -20,10 +20,8 @@ from contextlib import contextmanager
 from ..agents import contract
 from ..agents.table import load
 from ..fleet.places import Places
-from ..git.repository import open_repository
-from ..git.transfer import Transfer, open_transfer, push_base
 from ..model.brief import Brief
-from ..model.records import Event, Project, Task, Turn
+from ..model.records import Event, Task, Turn
 from ..model.states import Step, TaskState, TurnState
 from ..policy.outcome import turn_state_of
 from ..store.briefs import read_brief, remove_brief
@@ -43,7 +41,7 @@ from ..wire.messages import (
     MirrorAsk,
     MirrorReady,
 )
-from .delivery import close_on_host, deliver_result, has_news
+from .delivery import close_on_host, deliver_result, has_news, send_base
 from .hosts import HostEntry, memory_budget_mb
 from .job import job_spec, prompt_of
 from .log import log
@@ -161,16 +159,7 @@ class Driver:
         ready: MirrorReady = entry.client.call("mirror.prepare", ask)
         if not ready.has_base:
             with self._renewing(turn, entry):
-                push_base(
-                    self._transfer(project),
-                    entry.client.transport.mirror_url(ready.path),
-                    receive_pack_command=entry.client.transport.pack_command(
-                        "receive-pack", "--attempt", self._attempt(turn), "--token", self._token(turn)
-                    ),
-                    oid=task.base_oid,
-                    task_id=task.id,
-                    ssh_command=entry.client.transport.ssh_command(),
-                )
+                send_base(entry, self.places, project, ask, mirror=ready.path)
         return self._move(turn, Step.SHIPPED, reason="the mirror had it" if ready.has_base else "pushed")
 
     def _accept(self, turn: Turn) -> bool:
@@ -249,14 +238,14 @@ class Driver:
         if status.session_id:
             self.store.record_session(turn.task_id, status.session_id)
         if status.state == "ended" and status.end is not None:
-            return self._record_end(turn, status.end, ended_at=status.ended_at, started_at=status.launched_at)
+            return self._record_end(turn, status, status.end)
         if status.state in ("launched", "exited") and turn.step == Step.ACCEPTED:
             return self._move(turn, Step.RUNNING, reason=None, started_at=status.launched_at)
         if status.state in ("unknown", "tombstoned"):
             raise ShunterError("TURN_LOST", f"host {entry.name} knows nothing of attempt {attempt_id}")
         return False
 
-    def _record_end(self, turn: Turn, end: End, *, ended_at: float | None, started_at: float | None) -> bool:
+    def _record_end(self, turn: Turn, status: AttemptStatus, end: End) -> bool:
         return self._move(
             turn,
             Step.ENDED,
@@ -267,8 +256,9 @@ class Driver:
             outcome=end,
             error_code=end.error_code,
             error_text=end.error_text,
-            started_at=started_at,
-            ended_at=ended_at,
+            started_at=status.launched_at,
+            exited_at=status.exited_at,
+            ended_at=status.ended_at,
         )
 
     def _fetch(self, turn: Turn) -> bool:
@@ -456,9 +446,6 @@ class Driver:
         if token is None:
             raise ShunterError("LEASE_LOST", f"attempt {turn.attempt_id} has no lease")
         return token
-
-    def _transfer(self, project: Project) -> Transfer:
-        return open_transfer(str(self.places.transfer_dir), open_repository(project.worktree))
 
 
 def busy_pause_s(attempts: int) -> float:

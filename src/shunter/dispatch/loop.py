@@ -13,8 +13,8 @@ import queue
 import select
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,10 @@ class Jobs:
 
     def __init__(self, advance: Callable[[str], float | None], on_done: Callable[[str], None]) -> None:
         self.advance, self.on_done = advance, on_done
-        self.pool = ThreadPoolExecutor(THREADS, thread_name_prefix="job")
+        # concurrent.futures would load logging, an eighth of the dispatcher's start.
+        self.ready: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.threads = 0
+        self.closed = False
         self.guard = threading.Lock()
         self.busy: dict[str, bool] = {}  # turn id: look again
         self.due: dict[str, float] = {}  # turn id: monotonic time of the next try
@@ -57,7 +60,14 @@ class Jobs:
                 return
             self.busy[turn_id] = False
             self.due.pop(turn_id, None)
-        self.pool.submit(self._work, turn_id)
+            if self.threads < THREADS:
+                self.threads += 1
+                threading.Thread(target=self._serve, daemon=True).start()
+        self.ready.put(turn_id)
+
+    def _serve(self) -> None:
+        while not self.closed:
+            self._work(self.ready.get())
 
     def _work(self, turn_id: str) -> None:
         while True:
@@ -187,18 +197,24 @@ class Dispatcher:
         self.claimable = {host.name for host in config.hosts if host.enabled}
 
     def _claim(self, under_way: list[Turn]) -> None:
-        slots = sum(entry.config.slots for entry in self.hosts.values())
-        rows = self.store.waiting_rows(now=time.time(), per_shape=slots)
+        entries = [entry for name, entry in self.hosts.items() if name in self.claimable]
+        used = Counter(turn.host for turn in under_way)
+        free_slots = sum(max(0, entry.config.slots - used[entry.name]) for entry in entries)
+        if not free_slots:
+            return
+        rows = self.store.waiting_rows(now=time.time(), per_shape=free_slots)  # of one shape no more can be claimed
         if not rows:
             return
-        entries = [entry for name, entry in self.hosts.items() if name in self.claimable]
         chooses = len(entries) > 1 or any(entry.config.reserve_mb is not None for entry in entries)
         if chooses:
             self.observer.look(entries)
         drains = {drain.host: drain for drain in self.store.list_drains()}
         # Of one host alone nothing is asked: there is no choice, and its lease says what is to be said.
         seen = {entry.name: self.observer.known(entry) for entry in entries if chooses}
-        views = [self._view(entry, seen.get(entry.name), drains.get(entry.name), under_way) for entry in entries]
+        views = [
+            self._view(entry, seen.get(entry.name), drains.get(entry.name), slots_used=used[entry.name])
+            for entry in entries
+        ]
         for claim in plan_claims(rows, views, now=time.time()).claims:
             turn = self.store.claim_row(
                 claim.turn_id,
@@ -210,15 +226,14 @@ class Dispatcher:
             if turn is not None:
                 self.jobs.touch(turn.id)
 
-    def _view(self, entry: HostEntry, seen: Observation | None, drain: Drain | None, under_way: list[Turn]) -> HostView:
+    def _view(self, entry: HostEntry, seen: Observation | None, drain: Drain | None, *, slots_used: int) -> HostView:
         """Slots by our own accounting: the host's lease decides, this keeps us from asking in vain."""
-        here = [turn for turn in under_way if turn.host == entry.name]
         return view_host(
             entry.config,
             seen,
             drain,
             self.config.agents,
-            slots_used=len(here),
+            slots_used=slots_used,
             reachable=not entry.client.broken_for_s and (seen is None or seen.error_code is None),
         )
 
@@ -256,7 +271,7 @@ class Dispatcher:
             self.words.put("wake")
 
     def close(self) -> None:
-        self.jobs.pool.shutdown(wait=False, cancel_futures=True)
+        self.jobs.closed = True
         self.observer.close()
         for entry in self.hosts.values():
             entry.client.close()

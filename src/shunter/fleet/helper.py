@@ -51,7 +51,8 @@ def install_helper(helper: Helper, directory: Path) -> Path:
     try:
         if path.is_file() and path.read_bytes() == helper.data:
             return path
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, exist_ok=True)
         aside = directory / f".{helper.name}.{os.getpid()}"
         with aside.open("wb") as file:
             file.write(helper.data)

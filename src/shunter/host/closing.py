@@ -21,6 +21,8 @@ def close_task(layout: Layout, ledger: Ledger, ask: CloseAsk) -> Closed:
 
     The head that home has must be the one that the last turn published, unless `delivered_oid` is None (discard).
     """
+    if ledger.find_task(ask.task_id) is None and not os.path.isdir(layout.task(ask.task_id)):
+        return Closed(removed=True)  # another data root than the task's, or a ledger that was lost: nothing is here
     with hold_lock(layout.task_lock(ask.task_id)):
         attempts = ledger.attempts_of(ask.task_id)
         if any(row["state"] == "accepted" for row in attempts):

@@ -16,14 +16,15 @@ from ..agents import contract
 from ..agents.table import load
 from ..wire.codec import loads
 from ..wire.errors import ShunterError
-from ..wire.messages import End, FileChange, JobSpec, Publication, QuestionSeen, UsageSeen
+from ..wire.messages import End, JobSpec, Publication, Usage
+from ..wire.record import changed
 from .bell import ring_sessions
 from .durable import is_full, json_line, write_durably
 from .flock import hold_lock
 from .layout import Layout
 from .ledger import Ledger
 from .logs import log_end, read_lines, read_tail
-from .publish import Published, publish_workspace
+from .publish import publish_workspace
 from .remove import remove_workspace
 from .signals import Exited, read_exited
 from .workspace import Identity
@@ -50,11 +51,17 @@ WORDS_OF_REASON = {
 }
 
 
+WHERE_TO_LOOK = (
+    "; programs are looked for on the PATH of the account's login shell: `shunter host check` shows what is there, and"
+    " `command` in an [agents.NAME] entry of the configuration may give a full path"
+)
+
+
 def finish_attempt(layout: Layout, ledger: Ledger, spec: JobSpec, exited: Exited) -> None:
     with hold_lock(layout.task_lock(spec.task_id)):
         publication, error = _publish(layout, spec)
         outcome = _judge(layout, ledger, spec, exited, publication)
-        end = _end(exited, outcome, publication, error)
+        end = _end(spec, exited, outcome, publication, error)
         kind = "completed" if exited.reason == "exit" and exited.exit_code == 0 else "failed"
         pairs = {"attempt": spec.attempt_id, "nonce": spec.nonce, "outcome": outcome.kind}
         when_there_is_room(lambda: write_durably(layout.signal(spec.attempt_id, kind), json_line(pairs)))
@@ -88,7 +95,7 @@ def publish_again(layout: Layout, ledger: Ledger, attempt_id: str) -> None:
         publication, error = _publish(layout, spec)
         if error is not None:
             raise error
-        mended = End(**{**vars(end), "publication": publication, "error_code": None, "error_text": None})
+        mended = changed(end, publication=publication, error_code=None, error_text=None)
         ledger.replace_publication(attempt_id, mended)
 
 
@@ -105,29 +112,13 @@ def _publish(layout: Layout, spec: JobSpec) -> Tuple[Optional[Publication], Opti
             message=f"shunter: left uncommitted by turn {spec.number} of task {spec.task_id}\n\n{spec.title}\n",
             identity=Identity(spec.identity_name, spec.identity_email),
         )
-        return _publication(found), None
+        return found, None
     except ShunterError as exc:
         return None, exc
     except OSError as exc:
         return None, ShunterError("DISK_FULL" if is_full(exc) else "PUBLISH_FAILED", f"{exc.filename}: {exc.strerror}")
     except Exception as exc:  # a fault of ours must not keep the attempt from ending
         return None, ShunterError("INTERNAL", f"publication: {type(exc).__name__}: {exc}")
-
-
-def _publication(found: Published) -> Publication:
-    return Publication(
-        head_oid=found.head_oid,
-        commits=found.commits_ahead,
-        turn_commits=found.commits_of_turn,
-        leftovers_committed=found.leftover_committed,
-        rewritten=found.rewritten,
-        files=tuple(FileChange(each.path, each.kind, each.insertions, each.deletions) for each in found.changed),
-        files_total=found.files,
-        insertions=found.insertions,
-        deletions=found.deletions,
-        kept=tuple(f"{each.name}: {each.oid} ({each.ref})" for each in found.kept),
-        notices=found.notices,
-    )
 
 
 def _judge(
@@ -150,12 +141,27 @@ def _judge(
         outcome = contract.Outcome(contract.UNKNOWN, f"the output could not be judged: {type(exc).__name__}: {exc}")
     kind = KIND_OF_REASON.get(exited.reason)
     if kind is None:
-        return outcome
+        return (
+            outcome if outcome.kind not in (contract.DONE, contract.NO_CHANGES) else _as_published(outcome, publication)
+        )
     words = WORDS_OF_REASON[exited.reason]
     if exited.errno:
         what = layout.workspace(spec.task_id) if exited.reason == "workspace_lost" else spec.argv[0]
         words += f": {what}: {os.strerror(exited.errno)}"
-    return contract.Outcome(**{**vars(outcome), "kind": kind, "evidence": words, "structured": False})
+    return changed(outcome, kind=kind, evidence=words, structured=False)
+
+
+def _as_published(outcome: contract.Outcome, publication: Optional[Publication]) -> contract.Outcome:
+    """Neither done nor without changes when the work is not there, or stands where nobody looks for it."""
+    if outcome.kind not in (contract.DONE, contract.NO_CHANGES):
+        return outcome
+    if publication is None:
+        why = "what changed could not be published"
+    elif not publication.commits and publication.kept:
+        why = "commits stand on other branches only: " + ", ".join(each.name for each in publication.kept)
+    else:
+        return outcome
+    return changed(outcome, kind=contract.UNKNOWN, evidence=f"{outcome.evidence}; {why}")
 
 
 def _last_message(job: str) -> Optional[str]:
@@ -166,7 +172,7 @@ def _last_message(job: str) -> Optional[str]:
         return None
 
 
-def _previous_usage(ledger: Ledger, spec: JobSpec) -> Optional[contract.Usage]:
+def _previous_usage(ledger: Ledger, spec: JobSpec) -> Optional[Usage]:
     """What the session had used before this turn, for agents that count over the whole session.
 
     Of the last turn that told: one that was lost or never started tells nothing, and the session goes on.
@@ -175,30 +181,34 @@ def _previous_usage(ledger: Ledger, spec: JobSpec) -> Optional[contract.Usage]:
         if row["end"] and row["attempt_id"] != spec.attempt_id:
             seen = loads(End, row["end"], where="ledger", code="LEDGER_DAMAGED").session_usage
             if seen is not None:
-                return contract.Usage(**vars(seen))
+                return seen
     return None
 
 
 def _end(
-    exited: Exited, outcome: contract.Outcome, publication: Optional[Publication], error: Optional[ShunterError]
+    spec: JobSpec,
+    exited: Exited,
+    outcome: contract.Outcome,
+    publication: Optional[Publication],
+    error: Optional[ShunterError],
 ) -> End:
     code, text = (error.code, error.text) if error else (None, None)
     if exited.reason == "spawn_failed":
         missing = exited.errno in (errno.ENOENT, errno.EACCES, errno.ENOTDIR, errno.ENOEXEC)
-        code, text = ("AGENT_MISSING" if missing else "INTERNAL"), outcome.evidence
+        code, text = ("AGENT_MISSING" if missing else "INTERNAL"), outcome.evidence + WHERE_TO_LOOK
     elif exited.reason == "workspace_lost":
         code, text = "WORKTREE_INCONSISTENT", outcome.evidence
     elif exited.reason in ("supervisor_died", "terminated") and code is None:
         code, text = "TURN_LOST", outcome.evidence
-    session_usage = outcome.session_usage
     return End(
         outcome=outcome.kind,
         evidence=outcome.evidence[:1024],
         summary=outcome.summary[:8192],
-        questions=tuple(QuestionSeen(each.text, each.options) for each in outcome.questions),
+        questions=outcome.questions,
         structured=outcome.structured,
-        usage=UsageSeen(**vars(outcome.usage)),
-        session_usage=UsageSeen(**vars(session_usage)) if session_usage else None,
+        usage=outcome.usage,
+        session_usage=outcome.session_usage,
+        permission=spec.permission,
         reason=exited.reason,
         exit_code=exited.exit_code,
         signal=exited.signal,

@@ -19,6 +19,7 @@ from ..wire.messages import AcceptAsk, AttemptStatus, JobSpec
 from .durable import is_full, sync_directory, write_durably
 from .environment import load_login_environment, load_profile
 from .flock import hold_lock
+from .identity import load_host_id
 from .layout import Layout
 from .ledger import Ledger
 from .refs import published_head
@@ -135,6 +136,7 @@ def _start_file(layout: Layout, spec: JobSpec, places: Dict[str, str]) -> bytes:
     one = {
         "attempt": spec.attempt_id,
         "nonce": spec.nonce,
+        "host_id": load_host_id(layout.root),
         "run_dir": layout.run,
         "signals": layout.signals,
         "workspace": places["{workspace}"],

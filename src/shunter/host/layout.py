@@ -19,8 +19,10 @@ class Layout:
         self.locks = os.path.join(self.root, "locks")
 
     def make(self) -> None:
-        """Create the directories, 0700; harmless when they are there."""
+        """Create the directories; harmless when they are there. Nobody else may look into the root, whoever made it."""
         os.makedirs(self.root, mode=0o700, exist_ok=True)
+        if os.stat(self.root).st_mode & 0o077:
+            os.chmod(self.root, 0o700)
         for name in ("run", "signals", "locks", "mirrors", "tasks", "jobs", "bin", "lib"):
             os.makedirs(os.path.join(self.root, name), mode=0o700, exist_ok=True)
 

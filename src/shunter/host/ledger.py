@@ -18,6 +18,7 @@ from ..wire.codec import dumps, loads
 from ..wire.errors import ShunterError
 from ..wire.ids import new_nonce
 from ..wire.messages import End, JobSpec, LeaseAsk
+from ..wire.record import changed
 from .admission import decide_admission
 from .identity import read_boot_id
 
@@ -269,7 +270,7 @@ class Ledger:
             self.db.execute(
                 "INSERT INTO attempt (attempt_id, job_id, state, spec, base_oid, accepted_at, notices)"
                 " VALUES (?, ?, 'accepted', ?, ?, ?, ?)",
-                (spec.attempt_id, spec.job_id, dumps(spec), spec.base_oid, time.time(), dumps(notices)),
+                (spec.attempt_id, spec.job_id, dumps(without_values(spec)), spec.base_oid, time.time(), dumps(notices)),
             )
             self.db.execute("UPDATE lease SET used = 1 WHERE attempt_id = ?", (spec.attempt_id,))
             sql = "INSERT OR IGNORE INTO task (task_id, project_id, base_oid) VALUES (?, ?, ?)"
@@ -350,3 +351,8 @@ class Ledger:
 
     def close(self) -> None:
         self.db.close()
+
+
+def without_values(spec: JobSpec) -> JobSpec:
+    """Records hold names of variables, never values; those stand in the job's own files, which go with the task."""
+    return changed(spec, env=dict.fromkeys(spec.env, ""), files=dict.fromkeys(spec.files, ""))

@@ -12,8 +12,9 @@ report whose nonce is the attempt's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Optional, Tuple
+
+from ..wire.record import dataclass
 
 FULL, PARTIAL, NONE = "full", "partial", "none"
 SAME, FOREIGN = "same", "foreign"

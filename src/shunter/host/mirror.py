@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 import time
 from typing import List, NoReturn, Tuple
 
 from ..wire.errors import ShunterError
 from ..wire.ids import checked_id, checked_oid
+from .durable import make_scratch
 from .flock import hold_lock
 from .gitrun import git_argv, git_environment, os_errors, run_git, write_atomically
 
@@ -38,6 +38,8 @@ while read -r _ new ref; do
   case $new in *[!0]*) ;; *) echo "shunter: $ref may not be deleted" >&2; exit 1 ;; esac
 done
 """
+
+PROVED = "shunter-proved"
 
 
 def base_ref(task_id: str) -> str:
@@ -102,7 +104,7 @@ def _ensure(path: str, object_format: str) -> bool:
             _ensure_hook(path)
             return False
         _sweep(parent, (f".{name}.building-",), older_than_s=0.0)
-        building = tempfile.mkdtemp(prefix=f".{name}.building-", dir=parent)
+        building = make_scratch(parent, f".{name}.building-")
         os.chmod(building, 0o700)
         form = [] if object_format == "sha1" else ["--object-format=" + object_format]
         run_git(["init", "--quiet", "--bare", "--template=", *form, building])
@@ -145,14 +147,29 @@ def _ensure_hook(path: str) -> bool:
 def pin_base(mirror: str, task_id: str, oid: str) -> bool:
     """True when the mirror has the whole commit and the task's base ref now stands, so that no push is needed."""
     ref = base_ref(task_id)
-    # Everything reachable is looked for, short of what other refs prove to be there: a part is no base.
-    found = run_git(
-        ["rev-list", "--objects", "--quiet", checked_oid(oid), "--not", "--all", "--"], git_dir=mirror, allowed=()
-    )
-    if found.status != 0:
-        return False
+    if not _is_proved(mirror, checked_oid(oid)):
+        # Everything reachable is looked for, short of what other refs prove to be there: a part is no base.
+        args = ["rev-list", "--objects", "--quiet", oid, "--not", "--all", "--"]
+        if run_git(args, git_dir=mirror, allowed=()).status != 0:
+            return False
+        _remember_proved(mirror, oid)
     run_git(["update-ref", ref, oid], git_dir=mirror)
     return True
+
+
+# A mirror only grows, so what was proved complete once stays so; `rev-list --not --all` reads every ref of every task.
+def _is_proved(mirror: str, oid: str) -> bool:
+    return os.path.exists(os.path.join(mirror, PROVED, oid))
+
+
+def _remember_proved(mirror: str, oid: str) -> None:
+    directory = os.path.join(mirror, PROVED)
+    try:
+        os.makedirs(directory, exist_ok=True)
+        with open(os.path.join(directory, oid), "wb"):
+            pass
+    except OSError:
+        pass  # it is proved again next time
 
 
 def exec_receive_pack(mirror: str, task_id: str) -> NoReturn:

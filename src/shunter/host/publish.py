@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, replace
 from typing import Dict, Iterator, List, Optional, Set, Tuple
 
 from ..wire.errors import ShunterError
 from ..wire.ids import checked_id, checked_oid
+from ..wire.messages import FileChange, KeptWork, Publication
+from ..wire.record import changed as with_changes
+from ..wire.record import dataclass
 from .flock import hold_lock
 from .gitrun import os_errors, run_git, write_atomically
 from .mirror import kept_prefix, result_ref
@@ -37,46 +39,6 @@ class Leftovers:
     identity: Identity
 
 
-@dataclass(frozen=True)
-class ChangedFile:
-    """A path that differs between base and head; `kind` is git's letter (A, M, D, T), counts are None for binaries."""
-
-    path: str
-    kind: str
-    insertions: Optional[int]
-    deletions: Optional[int]
-
-
-@dataclass(frozen=True)
-class KeptWork:
-    """Commits that are not part of the result: what the workspace called them, and their ref in the mirror."""
-
-    name: str
-    ref: str
-    oid: str
-
-
-@dataclass(frozen=True)
-class Published:
-    """What stands in the mirror. `changed` holds at most MAX_CHANGED of `files` files, compared with the base.
-
-    `rewritten`: the base is no ancestor of the head, so `commits_ahead` counts commits that are not in the base.
-    `notices`: sentences about anything that is not part of the result or was not as it should be.
-    """
-
-    head_oid: str
-    leftover_committed: bool
-    commits_ahead: int
-    commits_of_turn: int
-    rewritten: bool
-    files: int
-    insertions: int
-    deletions: int
-    changed: Tuple[ChangedFile, ...]
-    kept: Tuple[KeptWork, ...]
-    notices: Tuple[str, ...]
-
-
 def publish_workspace(
     workspace: str,
     mirror: str,
@@ -86,7 +48,7 @@ def publish_workspace(
     turn_base_oid: str,
     message: str,
     identity: Identity,
-) -> Published:
+) -> Publication:
     """Publish; raises PUBLISH_FAILED (or DISK_FULL) with the reason, and the workspace stays as it is."""
     checked_oid(turn_base_oid)
     object_format = "sha256" if len(checked_oid(base_oid)) == 64 else "sha1"
@@ -163,7 +125,7 @@ class _Job:
         if warm and view.workspace_git_dir is not None:
             index = os.path.join(view.workspace_git_dir, "index")
             try:
-                return self._publish_with(view, replace(cold, index=index), parent)
+                return self._publish_with(view, with_changes(cold, index=index), parent)
             except ShunterError as exc:
                 if exc.code == "DISK_FULL":
                     raise
@@ -187,7 +149,7 @@ class _Job:
     def _leftover_tree(self, index: PrivateIndex, notices: List[str]) -> Optional[str]:
         """Tree of the files as they are; None when they are as committed, or all gone."""
         status = index.status()
-        status = replace(status, changed=really_changed(status, self.workspace))
+        status = with_changes(status, changed=really_changed(status, self.workspace))
         notices += [f"left out, a repository of its own: {os.fsdecode(path)!r}" for path in status.nested]
         if status.is_clean and not status.untracked:
             return None
@@ -195,7 +157,7 @@ class _Job:
             notices.append("every file is missing from the working tree; that was not committed")
             return None
         hidden = self._encrypted(index, [*status.changed, *status.untracked])
-        kept = replace(status, changed=tuple(path for path in status.changed if path not in hidden))
+        kept = with_changes(status, changed=tuple(path for path in status.changed if path not in hidden))
         written = write_tree(index, choose=lambda path: path not in hidden, status=kept)
         notices += [f"left out, its filter is not available here: {os.fsdecode(path)!r}" for path in sorted(hidden)]
         notices += [f"left out, not readable: {os.fsdecode(path)!r}" for path in written.unreadable]
@@ -273,20 +235,20 @@ class _Job:
 
     def describe(
         self, head: str, turn_base_oid: str, *, leftover_committed: bool, kept: Tuple[KeptWork, ...]
-    ) -> Published:
+    ) -> Publication:
         behind, ahead = self._distance(self.base_oid, head)
         of_turn = ahead if turn_base_oid == self.base_oid else self._distance(turn_base_oid, head)[1]
         changed = compare(self.mirror, self.base_oid, head)
-        return Published(
+        return Publication(
             head_oid=head,
-            leftover_committed=leftover_committed,
-            commits_ahead=ahead,
-            commits_of_turn=of_turn,
+            commits=ahead,
+            turn_commits=of_turn,
+            leftovers_committed=leftover_committed,
             rewritten=behind > 0,
-            files=len(changed),
-            insertions=sum(each.insertions or 0 for each in changed),
-            deletions=sum(each.deletions or 0 for each in changed),
-            changed=tuple(changed[:MAX_CHANGED]),
+            files=tuple(changed[:MAX_CHANGED]),
+            files_total=len(changed),
+            insertions=sum(each.added or 0 for each in changed),
+            deletions=sum(each.deleted or 0 for each in changed),
             kept=kept,
             notices=tuple(dict.fromkeys(self.notices)),
         )
@@ -308,14 +270,14 @@ def fetch_into(mirror: str, source: str, refspecs: List[str]) -> None:
     run_git(args, git_dir=mirror, code="PUBLISH_FAILED")
 
 
-def compare(git_dir: str, old: str, new: str) -> List[ChangedFile]:
+def compare(git_dir: str, old: str, new: str) -> List[FileChange]:
     """Files that differ between two commits, by path; renames are shown as a removal and an addition."""
     if old == new:
         return []
     args = ["diff-tree", "-r", "-z", "--raw", "--numstat", "--no-renames", "--no-ext-diff", "--no-textconv", old, new]
     fields = iter(run_git(args, git_dir=git_dir, code="PUBLISH_FAILED").out.split(b"\0"))
     kinds: Dict[bytes, str] = {}
-    changed: List[ChangedFile] = []
+    changed: List[FileChange] = []
     for field in fields:
         if field.startswith(b":"):
             kinds[next(fields)] = field.rsplit(b" ", 1)[1].decode()
@@ -323,7 +285,7 @@ def compare(git_dir: str, old: str, new: str) -> List[ChangedFile]:
             added, removed, path = field.split(b"\t", 2)
             binary = added == b"-"
             counts = (None, None) if binary else (int(added), int(removed))
-            changed.append(ChangedFile(os.fsdecode(path), kinds.get(path, "M"), *counts))
+            changed.append(FileChange(os.fsdecode(path), kinds.get(path, "M"), *counts))
     return changed
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
-from dataclasses import dataclass
 from typing import Dict, List, Optional, Tuple
+
+from ..wire.record import dataclass
+from .durable import make_scratch
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ def remove_workspace(path: str) -> Tuple[Unremoved, ...]:
             os.unlink(path)
         else:
             _make_writable(path)
-            aside = tempfile.mkdtemp(prefix=f".{name}.removing-", dir=parent)
+            aside = make_scratch(parent, f".{name}.removing-")
             try:
                 os.rename(path, os.path.join(aside, "0"))
             except OSError:

@@ -12,15 +12,14 @@ repository without a commit and, in a sparse checkout, at files outside the cone
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import shutil
 import stat
-import tempfile
-from dataclasses import dataclass
 from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from ..wire.errors import ShunterError
+from ..wire.record import dataclass
+from .durable import make_scratch
 from .gitrun import GitResult, alternates_line, os_errors, run_git
 
 _NULL_MODE = b"000000"
@@ -144,13 +143,20 @@ class PrivateIndex:
         return self.git(["write-tree"]).text
 
 
+def scratch_root() -> str:
+    """Where temporary files of this account go."""
+    import tempfile
+
+    return tempfile.gettempdir()
+
+
 @contextlib.contextmanager
 def private_index(
     source: Source, *, scratch_parent: Optional[str] = None, seed: str = "HEAD"
 ) -> Iterator[PrivateIndex]:
     """Copy the index into a temporary directory, or fill one from commit `seed` when the repository has none."""
     with os_errors("IO", "no private index could be made"):
-        directory = tempfile.mkdtemp(prefix="shunter-index-", dir=scratch_parent)
+        directory = make_scratch(scratch_parent or scratch_root(), "shunter-index-")
     try:
         index = PrivateIndex(source, os.path.join(directory, "index"))
         with os_errors("IO", f"the index {source.index} could not be copied"):
@@ -266,6 +272,8 @@ def _has_content(path: bytes, oid: bytes) -> bool:
         about = os.fstat(descriptor)
         if not stat.S_ISREG(about.st_mode):
             return False
+        import hashlib  # only here: loading OpenSSL takes its time
+
         digest = hashlib.new(
             "sha256" if len(oid) == 64 else "sha1", b"blob %d\0" % about.st_size, usedforsecurity=False
         )

@@ -25,8 +25,9 @@ def read_status(layout: Layout, ledger: Ledger, attempt_id: str) -> AttemptStatu
         return AttemptStatus(attempt_id, "tombstoned")
     spec = loads(JobSpec, row["spec"], where="ledger", code="LEDGER_DAMAGED")
     launched = read_launched(layout, attempt_id, spec.nonce)
+    exited = read_exited(layout, attempt_id, spec.nonce)
     state = "ended" if row["state"] == "ended" else "accepted"
-    if state == "accepted" and read_exited(layout, attempt_id, spec.nonce):
+    if state == "accepted" and exited:
         state = "exited"
     elif state == "accepted" and launched:
         state = "launched"
@@ -37,6 +38,7 @@ def read_status(layout: Layout, ledger: Ledger, attempt_id: str) -> AttemptStatu
         session_id=read_session(layout, spec.task_id),
         accepted_at=row["accepted_at"],
         launched_at=launched.at if launched else None,
+        exited_at=exited.at if exited else None,
         ended_at=row["ended_at"],
         pid=launched.pid if launched and state == "launched" else None,
         cancel_requested=os.path.exists(os.path.join(layout.job(attempt_id), "cancel")),

@@ -180,7 +180,13 @@ class Supervisor:
     def introduce(self) -> bool:
         """The intent stands before the act, and only once: a second supervisor of this attempt finds it and goes."""
         me = os.getpid()
-        identity = {"pid": me, "start_time": start_time(me), "boot_id": read_boot_id()}
+        identity = {
+            "host_id": self.spec.text(b"host_id"),
+            "os": sys.platform,
+            "boot_id": read_boot_id(),
+            "pid": me,
+            "start_time": start_time(me),
+        }
         return create_durably(os.path.join(self.job, "supervisor"), json_line(identity))
 
     def hang_bell(self) -> None:

@@ -12,10 +12,10 @@ import os
 import re
 import shutil
 import stat
-import tempfile
-from dataclasses import dataclass
 from typing import Iterator, List, Optional, Tuple
 
+from ..wire.record import dataclass
+from .durable import make_scratch
 from .gitrun import alternates_line, run_git, write_atomically
 from .workspace import copy_shallow
 
@@ -58,7 +58,7 @@ def open_view(workspace: str, mirror: str, object_format: str) -> Iterator[View]
     for entry in os.listdir(parent):  # what a killed publisher left; the caller holds the workspace's lock
         if entry.startswith(VIEW_PREFIX):
             shutil.rmtree(os.path.join(parent, entry), ignore_errors=True)
-    git_dir = tempfile.mkdtemp(prefix=VIEW_PREFIX, dir=parent)
+    git_dir = make_scratch(parent, VIEW_PREFIX)
     try:
         yield _fill(git_dir, workspace, mirror, object_format)
     finally:

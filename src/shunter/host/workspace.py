@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
-from dataclasses import dataclass
 from typing import List, Optional, Tuple
 
 from ..wire import codec
 from ..wire.errors import ShunterError
 from ..wire.ids import checked_id, checked_oid
+from ..wire.record import dataclass
+from .durable import make_scratch
 from .flock import hold_lock
 from .gitrun import GitResult, alternates_line, failure_line, is_disk_full, os_errors, run_git, write_atomically
 from .remove import Unremoved, remove_workspace
@@ -94,7 +94,7 @@ def _ensure(path: str, record: WorkspaceRecord, identity: Identity, *, inherit_c
         for entry in os.listdir(parent):
             if entry.startswith(f".{name}.building-"):
                 remove_workspace(os.path.join(parent, entry))
-        building = tempfile.mkdtemp(prefix=f".{name}.building-", dir=parent)
+        building = make_scratch(parent, f".{name}.building-")
         try:
             _build(building, record, identity, inherit_credentials=inherit_credentials)
             os.rename(building, path)

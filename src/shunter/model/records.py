@@ -103,6 +103,7 @@ class Turn:
     shipped_at: Optional[float] = None
     accepted_at: Optional[float] = None
     started_at: Optional[float] = None
+    exited_at: Optional[float] = None  # the agent's tree was gone
     ended_at: Optional[float] = None
     fetched_at: Optional[float] = None
     settled_at: Optional[float] = None

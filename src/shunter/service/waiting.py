@@ -10,7 +10,7 @@ from ..wire.errors import ShunterError
 from .home import Home
 from .view import TaskView, load_view
 
-POLL_S = 0.05
+POLL_S = 0.02
 WAKE_EVERY_S = 2.0
 
 

@@ -27,6 +27,7 @@ class Facts(TypedDict, total=False):
     error_code: str | None
     error_text: str | None
     started_at: float | None  # by the host's clock, else the time of the move
+    exited_at: float | None  # by the host's clock
     ended_at: float | None  # likewise
     lease_token: str | None  # of the attempt
     session_id: str | None  # of the task; the first one stays

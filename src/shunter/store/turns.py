@@ -28,7 +28,7 @@ _TIME_OF_STEP = {
     Step.FETCHED: "fetched_at",
     Step.SETTLED: "settled_at",
 }
-_TURN_FACTS = ("exit_code", "signal", "error_code", "error_text", "started_at", "ended_at")
+_TURN_FACTS = ("exit_code", "signal", "error_code", "error_text", "started_at", "exited_at", "ended_at")
 _TASK_FACTS = ("session_id", "head_oid", "fetched_oid", "fetched_ref")
 
 

@@ -219,7 +219,9 @@ class CancelAsk:
 
 
 @dataclass(frozen=True)
-class UsageSeen:
+class Usage:
+    """Tokens of one turn; None where the agent tells none. `cost_usd` is as the agent reckons it."""
+
     input_tokens: Optional[int] = None
     cached_tokens: Optional[int] = None
     output_tokens: Optional[int] = None
@@ -227,7 +229,7 @@ class UsageSeen:
 
 
 @dataclass(frozen=True)
-class QuestionSeen:
+class Question:
     text: str
     options: Tuple[str, ...] = ()
 
@@ -243,8 +245,17 @@ class FileChange:
 
 
 @dataclass(frozen=True)
+class KeptWork:
+    """Commits that are no part of the result: what the workspace called them, and their ref in the mirror."""
+
+    name: str
+    ref: str
+    oid: str
+
+
+@dataclass(frozen=True)
 class Publication:
-    """What a turn left in git, relative to the task's base."""
+    """What a turn left in git, relative to the task's base; of `files_total` changed files at most 1000 are listed."""
 
     head_oid: str
     commits: int  # ahead of the task's base
@@ -255,8 +266,8 @@ class Publication:
     files_total: int = 0
     insertions: int = 0
     deletions: int = 0
-    kept: Tuple[str, ...] = ()  # work that is not part of the result: name, object id and ref in the mirror
-    notices: Tuple[str, ...] = ()
+    kept: Tuple[KeptWork, ...] = ()
+    notices: Tuple[str, ...] = ()  # anything that is not part of the result or was not as it should be
 
 
 @dataclass(frozen=True)
@@ -266,10 +277,11 @@ class End:
     outcome: str  # kinds of agents.contract
     evidence: str
     summary: str = ""
-    questions: Tuple[QuestionSeen, ...] = ()
+    questions: Tuple[Question, ...] = ()
     structured: bool = False
-    usage: UsageSeen = UsageSeen()
-    session_usage: Optional[UsageSeen] = None
+    usage: Usage = Usage()
+    session_usage: Optional[Usage] = None
+    permission: str = "workspace"  # what was in force: workspace or unattended
     reason: str = "exit"  # exit, timeout, cancel, terminated, spawn_failed, supervisor_died
     exit_code: Optional[int] = None
     signal: Optional[int] = None
@@ -292,6 +304,7 @@ class AttemptStatus:
     session_id: Optional[str] = None
     accepted_at: Optional[float] = None
     launched_at: Optional[float] = None
+    exited_at: Optional[float] = None  # the agent's tree was gone; publication follows
     ended_at: Optional[float] = None
     pid: Optional[int] = None
     cancel_requested: bool = False

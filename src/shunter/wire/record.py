@@ -9,12 +9,14 @@ standard one.
 
 from __future__ import annotations
 
-__all__ = ["dataclass", "field", "field_names", "has_default"]
+__all__ = ["changed", "dataclass", "field", "field_names", "has_default"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dataclasses import dataclass, field
-    from typing import Any, Callable, Dict, Optional, Tuple
+    from typing import Any, Callable, Dict, Optional, Tuple, TypeVar
+
+    R = TypeVar("R")
 else:
 
     def dataclass(*, frozen: bool) -> Callable[[type], type]:
@@ -103,6 +105,11 @@ def _setattr(self: object, name: str, value: object) -> None:
 
 def _delattr(self: object, name: str) -> None:
     raise AttributeError(f"{type(self).__name__} is frozen: {name}")
+
+
+def changed(record: R, **values: Any) -> R:
+    """The record with other values, like `dataclasses.replace`."""
+    return type(record)(**{**vars(record), **values})
 
 
 def field_names(kind: type) -> Optional[Tuple[str, ...]]:

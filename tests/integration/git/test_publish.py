@@ -30,7 +30,7 @@ def is_complete(world: World, oid: str) -> bool:
 
 def test_an_untouched_workspace_publishes_its_base(world: World, base: str) -> None:
     published = world.publish(base)
-    assert (published.head_oid, published.leftover_committed, published.files) == (base, False, 0)
+    assert (published.head_oid, published.leftovers_committed, published.files_total) == (base, False, 0)
     assert git(Path(world.mirror), "rev-parse", f"refs/heads/task/{TASK}") == base
     assert codec.loads(type(published), codec.dumps(published)) == published
 
@@ -41,7 +41,7 @@ def test_a_stale_lock_does_not_matter_and_does_not_stay(world: World, base: str)
     for lock in ("index.lock", "HEAD.lock", f"refs/heads/task/{TASK}.lock"):
         write(workspace / ".git" / lock, "")
     published = world.publish(base)
-    assert published.leftover_committed
+    assert published.leftovers_committed
     assert git(workspace, "status", "--porcelain") == ""
     assert git(workspace, "rev-parse", "HEAD") == published.head_oid
     commit_all(workspace, "the next turn can commit")
@@ -90,7 +90,7 @@ def test_nested_repositories_are_left_out_and_named(world: World, base: str) -> 
     commit_all(workspace / "with commit")
     write(workspace / "kept.txt")
     published = world.publish(base)
-    assert [each.path for each in published.changed] == ["kept.txt"]
+    assert [each.path for each in published.files] == ["kept.txt"]
     assert len([notice for notice in published.notices if "repository of its own" in notice]) == 3
 
 
@@ -100,7 +100,7 @@ def test_ignored_files_stay_out(world: World, base: str) -> None:
     write(workspace / ".git" / "info" / "exclude", "scratch\n")
     write(workspace / "a.log")
     write(workspace / "scratch")
-    assert [each.path for each in world.publish(base).changed] == [".gitignore"]
+    assert [each.path for each in world.publish(base).files] == [".gitignore"]
 
 
 def test_an_unreadable_file_is_named_and_the_rest_is_published(world: World, base: str) -> None:
@@ -109,7 +109,7 @@ def test_an_unreadable_file_is_named_and_the_rest_is_published(world: World, bas
     if os.access(world.workspace() / "closed", os.R_OK):
         pytest.skip("this account may read everything")
     published = world.publish(base)
-    assert [each.path for each in published.changed] == ["open"]
+    assert [each.path for each in published.files] == ["open"]
     assert any("closed" in notice for notice in published.notices)
 
 
@@ -165,7 +165,7 @@ def test_a_rewritten_history_is_said_to_be_one(world: World, base: str) -> None:
     git(workspace, "commit", "-q", "--amend", "-m", "rewritten")
     published = world.publish(base)
     assert published.rewritten
-    assert published.commits_ahead == 1
+    assert published.commits == 1
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_what_the_agent_does_to_its_own_repository_stays_there(world: World, bas
     git(workspace, "update-ref", "refs/heads/main", base, check=False)
     assert fingerprint(user_repo, Path(world.mirror) / "refs", Path(world.mirror) / "config") == before
     write(workspace / "left.txt")
-    assert world.publish(base).leftover_committed
+    assert world.publish(base).leftovers_committed
 
 
 def test_a_sparse_and_a_split_index_are_understood(world: World, base: str) -> None:
@@ -269,12 +269,12 @@ def test_a_sparse_and_a_split_index_are_understood(world: World, base: str) -> N
     write(workspace / "dir1" / "new.txt")
     write(workspace / "outside" / "new.txt")
     published = world.publish(base)
-    assert {(each.path, each.kind) for each in published.changed} == {("dir1/new.txt", "A"), ("outside/new.txt", "A")}
+    assert {(each.path, each.status) for each in published.files} == {("dir1/new.txt", "A"), ("outside/new.txt", "A")}
     git(workspace, "sparse-checkout", "disable")
     git(workspace, "update-index", "--split-index")
     write(workspace / "dir1" / "newer.txt")
     again = world.publish(base, published.head_oid)
-    assert (again.files, again.commits_of_turn) == (3, 1)
+    assert (again.files_total, again.turn_commits) == (3, 1)
 
 
 def test_the_changed_list_is_bounded_and_the_count_is_not(world: World, base: str) -> None:
@@ -282,9 +282,9 @@ def test_the_changed_list_is_bounded_and_the_count_is_not(world: World, base: st
         write(world.workspace() / f"n{number}")
     write(world.workspace() / "binary", b"\0\1\2")
     published = world.publish(base)
-    assert (published.files, len(published.changed)) == (1006, 1000)
+    assert (published.files_total, len(published.files)) == (1006, 1000)
     [binary] = [each for each in compare(world.mirror, base, published.head_oid) if each.path == "binary"]
-    assert (binary.insertions, binary.deletions) == (None, None)
+    assert (binary.added, binary.deleted) == (None, None)
 
 
 def test_the_mirror_may_be_collected_and_the_workspace_lives(world: World, base: str) -> None:

@@ -30,9 +30,9 @@ def test_a_result_comes_home_and_the_repository_is_otherwise_untouched(
     commit_all(workspace, "the agent's commit")
     write(workspace / "left over.txt", "left\n")
     published = world.publish(oid)
-    assert published.leftover_committed
-    assert (published.commits_ahead, published.commits_of_turn, published.rewritten) == (2, 2, False)
-    assert [(each.path, each.kind, each.insertions) for each in published.changed] == [
+    assert published.leftovers_committed
+    assert (published.commits, published.turn_commits, published.rewritten) == (2, 2, False)
+    assert [(each.path, each.status, each.added) for each in published.files] == [
         ("left over.txt", "A", 1),
         ("new.txt", "A", 1),
     ]
@@ -65,7 +65,7 @@ def test_a_second_turn_goes_on_where_the_first_was_published(world: World, user_
     assert git(world.workspace(), "status", "--porcelain") == ""
     write(world.workspace() / "two.txt")
     second = world.publish(base, first.head_oid)
-    assert (second.commits_ahead, second.commits_of_turn) == (2, 1)
+    assert (second.commits, second.turn_commits) == (2, 1)
     world.bring_home(repo, transfer, second.head_oid)
     assert git(user_repo, "diff", "--name-only", base, second.head_oid) == "one.txt\ntwo.txt"
 
@@ -77,5 +77,5 @@ def test_publishing_twice_changes_nothing(world: World, user_repo: Path) -> None
     first = world.publish(base)
     again = world.publish(base)
     assert again.head_oid == first.head_oid
-    assert not again.leftover_committed
-    assert again.changed == first.changed
+    assert not again.leftovers_committed
+    assert again.files == first.files

@@ -39,7 +39,7 @@ def test_odd_names_survive_the_whole_way(world: World, user_repo: Path) -> None:
         write(world.workspace() / os.fsdecode(name), b"agent\n")
     os.unlink(os.fsencode(world.workspace()) + b"/" + ODD_NAMES[0])
     published = world.publish(base)
-    assert {(os.fsencode(each.path), each.kind) for each in published.changed} == {
+    assert {(os.fsencode(each.path), each.status) for each in published.files} == {
         *((name, "A") for name in ODD_NAMES[1::2]),
         (ODD_NAMES[0], "D"),
     }
@@ -82,7 +82,7 @@ def test_hooks_and_templates_of_the_account_do_not_run(world: World, user_repo: 
     published = world.publish(base)
     world.bring_home(repo, transfer, published.head_oid)
     assert not ran.exists()
-    assert published.leftover_committed
+    assert published.leftovers_committed
 
 
 def test_line_endings_stay_as_stored_and_one_line_changes_one_line(
@@ -99,7 +99,7 @@ def test_line_endings_stay_as_stored_and_one_line_changes_one_line(
     assert (world.workspace() / "dos.txt").read_bytes() == b"a\r\nb\r\nc\r\n"
     write(world.workspace() / "dos.txt", b"a\r\nB\r\nc\r\n")
     published = world.publish(base)
-    assert (published.files, published.insertions, published.deletions) == (1, 1, 1)
+    assert (published.files_total, published.insertions, published.deletions) == (1, 1, 1)
 
 
 def test_a_blob_that_contradicts_its_attributes_is_checked_out_all_the_same(world: World, user_repo: Path) -> None:
@@ -125,7 +125,7 @@ def test_filters_of_the_project_are_not_needed_to_check_out(world: World, user_r
     write(world.workspace() / "b.secret", "plain text\n")
     write(world.workspace() / "c.txt", "fine\n")
     published = world.publish(base)
-    assert [each.path for each in published.changed] == ["c.txt"]
+    assert [each.path for each in published.files] == ["c.txt"]
     assert any("b.secret" in notice for notice in published.notices)
 
 
@@ -216,7 +216,7 @@ def test_the_agents_configuration_is_not_obeyed_when_the_workspace_is_looked_at_
     write(workspace / "new.txt")
     assert not world.check_out(base).created
     published = world.publish(base)
-    assert published.files == 2
+    assert published.files_total == 2
     assert not ran.exists()
 
 

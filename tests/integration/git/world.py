@@ -13,8 +13,9 @@ from pathlib import Path
 from shunter.git.repository import Repository, open_repository
 from shunter.git.transfer import Transfer, fetch_result, import_result, open_transfer, push_base
 from shunter.host.mirror import ensure_mirror
-from shunter.host.publish import Published, publish_workspace
+from shunter.host.publish import publish_workspace
 from shunter.host.workspace import Identity, Workspace, ensure_workspace
+from shunter.wire.messages import Publication
 
 SRC = str(Path(__file__).parents[3] / "src")
 TASK = "7k2m9x4q1c"
@@ -119,7 +120,7 @@ class World:
         path = str(self.workspace(task_id))
         return ensure_workspace(path, self.mirror, task_id=task_id, base_oid=base, identity=IDENTITY)
 
-    def publish(self, base: str, turn_base: str | None = None, task_id: str = TASK) -> Published:
+    def publish(self, base: str, turn_base: str | None = None, task_id: str = TASK) -> Publication:
         return publish_workspace(
             str(self.workspace(task_id)),
             self.mirror,

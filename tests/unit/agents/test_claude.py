@@ -5,9 +5,10 @@ import json
 import pytest
 
 from shunter.agents import claude
-from shunter.agents.contract import Turn, Usage
+from shunter.agents.contract import Turn
 from shunter.agents.result import SCHEMA
 from shunter.wire.errors import ShunterError
+from shunter.wire.messages import Usage
 
 from .recorded import an_end, recorded, without_changes
 

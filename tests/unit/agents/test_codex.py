@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import itertools
 import json
 import shlex
 import tomllib
@@ -8,8 +7,9 @@ import tomllib
 import pytest
 
 from shunter.agents import codex
-from shunter.agents.contract import Turn, Usage
+from shunter.agents.contract import Turn
 from shunter.wire.errors import ShunterError
+from shunter.wire.messages import Usage
 
 from .recorded import an_end, recorded, without_changes
 

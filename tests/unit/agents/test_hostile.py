@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shunter.agents.contract import Usage
 from shunter.agents.table import load
 from shunter.wire.codec import dumps
+from shunter.wire.messages import Usage
 
 from .recorded import all_recorded, an_end, recorded
 

@@ -129,7 +129,7 @@ def test_notes_for_the_audit_log(row, notes):
 
 
 def everything():
-    return [Evidence(**dict(zip(VALUES, values))) for values in itertools.product(*VALUES.values())]  # noqa: B905
+    return [Evidence(**dict(zip(VALUES, values))) for values in itertools.product(*VALUES.values())]
 
 
 def test_the_laws_hold_for_every_combination():

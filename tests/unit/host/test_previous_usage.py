@@ -6,7 +6,7 @@ from typing import Any, cast
 from shunter.host.ending import _previous_usage
 from shunter.host.ledger import Ledger
 from shunter.wire.codec import dumps
-from shunter.wire.messages import End, JobSpec, UsageSeen
+from shunter.wire.messages import End, JobSpec, Usage
 
 
 class Attempts:
@@ -26,7 +26,7 @@ def previous(*ends: End | None) -> int | None:
 
 
 def told(tokens: int) -> End:
-    return End("done", "", session_usage=UsageSeen(input_tokens=tokens))
+    return End("done", "", session_usage=Usage(input_tokens=tokens))
 
 
 SILENT = End("lost", "", reason="supervisor_died")

@@ -10,12 +10,12 @@ from shunter.model import records
 from shunter.model.states import AttemptState, Step, TaskState, TurnState
 from shunter.wire.codec import dumps, loads
 from shunter.wire.errors import ShunterError
-from shunter.wire.messages import End, Publication, QuestionSeen
+from shunter.wire.messages import End, Publication, Question
 
 OUTCOME = End(
     "needs_input",
     "structured result",
-    questions=(QuestionSeen("which?", ("a", "b")),),
+    questions=(Question("which?", ("a", "b")),),
     publication=Publication("a" * 40, 1),
 )
 TASK = records.Task(

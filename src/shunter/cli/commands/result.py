@@ -63,8 +63,11 @@ def render_result(view: TaskView) -> str:
         lines.append(f"  note       ended with background work running: {end.background} processes were ended")
     if turn.error_code:
         lines.append(f"  error      {turn.error_code}: {visible(turn.error_text or '')}")
-    if turn.started_at and turn.ended_at:
-        lines.append(f"  took       {duration(turn.ended_at - turn.started_at)}, exit status {exit_status_of(turn)}")
+    if end.permission != task.permission and task.permission == "workspace":
+        lines.append("  note       ran without a sandbox: the agent has none here (see `shunter host check`)")
+    over_at = turn.exited_at or turn.ended_at
+    if turn.started_at and over_at:
+        lines.append(f"  took       {duration(over_at - turn.started_at)}, exit status {exit_status_of(turn)}")
     return "\n".join(lines)
 
 
@@ -86,5 +89,8 @@ def _publication_lines(view: TaskView) -> list[str]:
     if publication.rewritten:
         lines.append("  note       the base is no ancestor of the result: the agent rewrote history")
     fetch = f"`shunter fetch --kept {view.task.id}` brings it"
-    notes = (*publication.notices, *(f"not part of the result: {each}; {fetch}" for each in publication.kept))
+    notes = (
+        *publication.notices,
+        *(f"not part of the result: {each.name} at {each.oid[:12]}; {fetch}" for each in publication.kept),
+    )
     return lines + [f"  note       {visible(text)}" for text in notes]

@@ -69,6 +69,7 @@ CREATE TABLE turns (
     shipped_at REAL,
     accepted_at REAL,
     started_at REAL,
+    exited_at REAL,
     ended_at REAL,
     fetched_at REAL,
     settled_at REAL,
@@ -96,6 +97,7 @@ CREATE TABLE attempts (
     created_at REAL NOT NULL,
     lease_token TEXT,
     failure_code TEXT,
+    exited_at REAL,
     ended_at REAL,
     UNIQUE (turn_id, number),
     CHECK ((state IN ('tombstoned', 'ended', 'failed')) = (ended_at IS NOT NULL))

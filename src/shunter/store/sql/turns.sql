@@ -69,6 +69,7 @@ SET step = :to_step,
     shipped_at = coalesce(:shipped_at, shipped_at),
     accepted_at = coalesce(:accepted_at, accepted_at),
     started_at = coalesce(:started_at, started_at),
+    exited_at = coalesce(:exited_at, exited_at),
     ended_at = coalesce(:ended_at, ended_at),
     fetched_at = coalesce(:fetched_at, fetched_at),
     settled_at = coalesce(:settled_at, settled_at)
