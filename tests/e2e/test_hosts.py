@@ -187,6 +187,27 @@ class TestAdding:
         assert (found["phrase"], found["host"]) == ("done", "loud")
         assert pool.world.git("show", f"{found['ref']}:x.txt") == "x"
 
+    @needs_own_users
+    @pytest.mark.parametrize(
+        ("shell", "file", "line"),
+        [
+            ("bash", ".profile", "PATH=$HOME/tools:$PATH; export PATH"),
+            ("fish", ".config/fish/config.fish", "status is-login; and set -gx PATH $HOME/tools $PATH"),
+            ("csh", ".login", "setenv PATH $HOME/tools:$PATH"),
+        ],
+    )
+    def test_agents_are_looked_for_on_the_path_that_only_a_login_sets(self, pool, shell, file, line):
+        host = pool.a_host("mini", shell)
+        tool = host.home / "tools" / "codex"
+        tool.parent.mkdir()
+        tool.write_text("#!/bin/sh\nexit 0\n")
+        tool.chmod(0o755)
+        (host.home / file).parent.mkdir(parents=True, exist_ok=True)
+        (host.home / file).write_text(line + "\n")
+        os.system(f"chown -R {host.user} {host.home}")
+        assert str(tool) in text_of(pool.add(host))
+        assert pool.hosts()["mini"]["agents"] == ["codex"]
+
 
 class TestWork:
     def test_tasks_land_on_both_hosts_and_come_home(self, pool):

@@ -48,7 +48,7 @@ from .log import log
 
 # The host may hold the attempt; only its word or a tombstone ends the doubt.
 UNKNOWN_OUTCOME = ("HOST_UNREACHABLE", "DEADLINE")
-NOT_REACHED = (*UNKNOWN_OUTCOME, "HOST_KEY", "HOST_AUTH", "HOST_OUTDATED")
+NOT_REACHED = (*UNKNOWN_OUTCOME, "HOST_KEY", "HOST_AUTH", "HOST_OUTDATED", "HOST_INCAPABLE")
 BUSY_PAUSE_S = 1.0
 TRIES_BEFORE_ACCEPTANCE = 5
 FETCH_TRIES = 3

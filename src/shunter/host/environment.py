@@ -8,6 +8,7 @@ bare minimum is used.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import select
@@ -49,7 +50,10 @@ def capture_login_environment() -> Dict[str, str]:
     base = minimal_environment()
     marker = new_nonce()
     script = f"echo {marker}; env -0; echo {marker}"
-    answer = _run_login_shell([base["SHELL"], "-l", "-c", script], base, until=marker.encode())
+    argv, stdin = [base["SHELL"], "-l", "-c", script], b""
+    if os.path.basename(base["SHELL"]) in ("csh", "tcsh"):  # a login shell there takes no command (csh(1), -l)
+        argv, stdin = [base["SHELL"], "-l"], script.encode() + b"\n"
+    answer = _run_login_shell(argv, base, stdin=stdin, until=marker.encode())
     if answer is None:
         return base
     found = {}
@@ -60,14 +64,14 @@ def capture_login_environment() -> Dict[str, str]:
     return {**base, **found}
 
 
-def _run_login_shell(argv: List[str], env: Dict[str, str], *, until: bytes) -> Optional[bytes]:
+def _run_login_shell(argv: List[str], env: Dict[str, str], *, stdin: bytes, until: bytes) -> Optional[bytes]:
     """What it prints between two markers; None when they do not come in time. Its session is ended if it still runs."""
     try:
         shell = subprocess.Popen(
             argv,
             env=env,
             cwd=env["HOME"] if os.path.isdir(env["HOME"]) else "/",
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
@@ -75,6 +79,9 @@ def _run_login_shell(argv: List[str], env: Dict[str, str], *, until: bytes) -> O
     except OSError:
         return None
     assert shell.stdout is not None
+    if shell.stdin is not None:
+        with contextlib.suppress(OSError), shell.stdin as pipe:
+            pipe.write(stdin)
     seen = b""
     give_up = time.monotonic() + SHELL_LIMIT_S
     poll = select.poll()

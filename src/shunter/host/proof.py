@@ -16,6 +16,7 @@ from typing import List, Optional, Tuple
 from ..wire.errors import ShunterError
 from ..wire.ids import checked_id
 from ..wire.messages import Contents, Proof, ProofRef, Sleeper, Slept, Tidied
+from .durable import remove
 from .flock import hold_lock
 from .gitrun import run_git
 from .identity import judge_process, read_boot_id, signal_process
@@ -34,6 +35,7 @@ def prove(layout: Layout) -> Proof:
     account = pwd.getpwuid(os.getuid())
     home = os.environ.get("HOME") or account.pw_dir
     mount = _mount_of(layout.root)
+    remove(os.path.join(layout.root, "login_env"))  # whoever proves a host may just have mended its profile
     return Proof(
         now=time.time(),
         user=account.pw_name,

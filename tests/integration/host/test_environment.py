@@ -189,7 +189,7 @@ def command_of(pid: int) -> bytes:
         return b""
 
 
-@pytest.mark.parametrize("name", ["bash", "dash", "zsh", "fish", "ksh", "tcsh"])
+@pytest.mark.parametrize("name", ["bash", "dash", "zsh", "fish", "ksh", "tcsh", "csh"])
 def test_real_shells(name: str, use_shell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     real = shutil.which(name)
     if real is None:

@@ -1,0 +1,90 @@
+"""What ssh and the far end say, told apart by what a person has to do; and lines that every login shell reads alike."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from shunter.fleet.ssh import INSTALL, PURGE, RUN, SshTransport, remote_failure, ssh_failure
+from shunter.wire.errors import ShunterError
+
+CHANGED = """@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@
+@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @
+@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@
+Offending ED25519 key in /home/me/.ssh/known_hosts:7
+  remove with:
+  ssh-keygen -f "/home/me/.ssh/known_hosts" -R "[mini]:2222"
+Host key for [mini]:2222 has changed and you have requested strict checking.
+Host key verification failed.
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "words"),
+    [
+        (CHANGED, "HOST_KEY", 'ssh-keygen -f "/home/me/.ssh/known_hosts" -R "[mini]:2222"'),
+        ("No ED25519 host key is known for mini and you have requested strict checking.\n", "HOST_KEY", "not known"),
+        ("Host key verification failed.\n", "HOST_KEY", "--accept-new-key"),
+        ("me@mini: Permission denied (publickey,password).\n", "HOST_AUTH", "ssh-copy-id"),
+        ("Received disconnect from 1.2.3.4 port 22:2: Too many authentication failures\n", "HOST_AUTH", "IdentityFile"),
+        ("ssh: Could not resolve hostname mini: Name or service not known\n", "HOST_UNREACHABLE", "not known here"),
+        ("ssh: connect to host mini port 22: Connection refused\n", "HOST_UNREACHABLE", "nothing listens"),
+        ("ssh: connect to host mini port 22: Connection timed out\n", "HOST_UNREACHABLE", "does not answer"),
+        ("Connection timed out during banner exchange\n", "HOST_UNREACHABLE", "does not answer"),
+        ("ssh: connect to host mini port 22: No route to host\n", "HOST_UNREACHABLE", "network or VPN"),
+        ("Connection closed by UNKNOWN port 65535\n", "HOST_UNREACHABLE", "Connection closed"),
+        ("", "HOST_UNREACHABLE", "the connection failed"),
+    ],
+)
+def test_what_ssh_says(said, code, words):
+    found = ssh_failure("mini", "me@mini", said.encode())
+    assert found.code == code
+    assert words in f"{found.text} {found.hint}"
+    assert "\n" not in found.text and "\n" not in (found.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "words"),
+    [
+        (127, "bash: line 1: exec: python3: not found\n", "install Python 3.9"),
+        (127, "fish: Unknown command: python3\n", "install Python 3.9"),
+        (1, "python3: Command not found.\n", "install Python 3.9"),
+        (126, "bash: /opt/python: Permission denied\n", "install Python 3.9"),
+        (69, "Welcome\nSHUNTER-PYTHON-OLD 3.6.15\n", "is Python 3.6.15, which is too old"),
+        (1, "Traceback …\nPermissionError: [Errno 13] Permission denied: '/home/me/.local'\n", "data_root"),
+        (1, "Traceback …\nOSError: [Errno 30] Read-only file system: '/home/me/.local'\n", "data_root"),
+    ],
+)
+def test_what_the_far_end_says(status, said, words):
+    found = remote_failure("mini", "python3", status, said.encode())
+    assert found.code == "HOST_INCAPABLE"
+    assert words in f"{found.text} {found.hint}"
+
+
+def test_a_full_disk_there_is_called_so():
+    assert remote_failure("a", "python3", 1, b"OSError: [Errno 28] No space left on device").code == "DISK_FULL"
+
+
+@pytest.mark.parametrize("code", [RUN, INSTALL, PURGE])
+def test_a_line_for_every_shell(code):
+    line = SshTransport("a", "a").line(code, ["/a b/'\"$(x)`!\\\n"])
+    assert not set("\\!\n`$") & set(line.replace(code, "")) and line.count("'") == 2
+    assert "$" not in code and "`" not in code
+
+
+def test_a_python_that_is_no_plain_path_is_refused():
+    with pytest.raises(ShunterError):
+        SshTransport("a", "a", python="python3; touch /tmp/x")
+
+
+@pytest.mark.parametrize("minor", [6, 7, 8])
+def test_an_old_python_says_so_itself(minor):
+    found = sorted(Path("~/.pyenv/versions").expanduser().glob(f"3.{minor}.*/bin/python"))
+    if not found:
+        pytest.skip(f"no Python 3.{minor} here")
+    line = SshTransport("a", "a", python=str(found[0])).line(RUN, ["/nowhere", "x.pyz", "0", "serve"])
+    done = subprocess.run(["sh", "-c", line], capture_output=True, timeout=60)
+    assert done.returncode == 69
+    assert "which is too old" in remote_failure("a", "python3", done.returncode, done.stdout).text
