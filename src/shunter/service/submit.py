@@ -54,7 +54,7 @@ def checked_prompt(data: bytes) -> str:
     limit = PROMPT_LIMIT_BYTES
     if len(data) > limit:
         hint = "put long material into a file of the repository and name it in the prompt"
-        raise ShunterError("PROMPT_INVALID", f"the prompt has {len(data)} bytes, the limit is {limit}", hint=hint)
+        raise ShunterError("PROMPT_INVALID", f"the prompt is longer than the limit of {limit} bytes", hint=hint)
     if b"\0" in data:
         raise ShunterError("PROMPT_INVALID", f"the prompt holds a NUL byte at offset {data.index(0)}")
     try:
