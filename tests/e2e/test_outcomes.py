@@ -203,6 +203,7 @@ def test_a_program_that_is_missing_names_the_remedy(world):
     ],
 )
 def test_a_repository_inside_the_workspace_is_told_and_never_deleted(world, script, word, phrase):
+    (world.home / ".gitconfig").write_text("[user]\n\tname = A\n\temail = a@example.org\n")
     _, record = ended(world, script, "--close-on", "any")
     assert record["phrase"] == phrase, record
     assert "only in the workspace" in world.out("result", record["id"])
@@ -221,5 +222,6 @@ def test_files_that_git_was_told_not_to_look_at_are_part_of_the_result(world, fl
 
 def test_commits_come_home_although_a_file_became_a_repository(world):
     become = "rm a.txt; git init -q a.txt; cd a.txt; git commit -q --allow-empty -m 1"
+    (world.home / ".gitconfig").write_text("[user]\n\tname = A\n\temail = a@example.org\n")
     _, record = ended(world, f"echo precious > p; git add p; git commit -qm p; {become}")
     assert world.git("show", f"{record['ref']}:p") == "precious"

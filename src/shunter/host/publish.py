@@ -153,7 +153,8 @@ class _Job:
         """Tree of the files as they are; None when they are as committed, or all gone."""
         status = index.status()
         status = with_changes(status, changed=really_changed(status, self.workspace))
-        left_out += [f"a repository of its own: {os.fsdecode(path)!r}" for path in status.nested]
+        replaced = [path for path in status.deleted if self._is_repository(path)]  # git shows a removal alone
+        left_out += [f"a repository of its own: {os.fsdecode(path)!r}" for path in (*status.nested, *replaced)]
         left_out += [f"a directory that cannot be read: {os.fsdecode(path)!r}" for path in index.closed]
         if status.is_clean and not status.untracked:
             return None
@@ -263,6 +264,9 @@ class _Job:
         listed = run_git(["ls-tree", "-r", "-z", "--full-tree", head], git_dir=self.mirror, code="PUBLISH_FAILED").out
         links = [entry.split(b"\t", 1)[1] for entry in listed.split(b"\0") if entry.startswith(b"160000 ")]
         return [f"what is inside {os.fsdecode(path)!r}, a repository of its own" for path in links if self._holds(path)]
+
+    def _is_repository(self, path: bytes) -> bool:
+        return os.path.lexists(os.path.join(os.fsencode(self.workspace), path, b".git"))
 
     def _holds(self, path: bytes) -> bool:
         full = os.path.join(os.fsencode(self.workspace), path)
