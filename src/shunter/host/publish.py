@@ -153,7 +153,7 @@ class _Job:
         """Tree of the files as they are; None when they are as committed, or all gone."""
         status = index.status()
         status = with_changes(status, changed=really_changed(status, self.workspace))
-        replaced = [path for path in status.deleted if self._is_repository(path)]  # git shows a removal alone
+        replaced = [path for path in (*status.deleted, *status.changed) if self._is_repository(path)]
         left_out += [f"a repository of its own: {os.fsdecode(path)!r}" for path in (*status.nested, *replaced)]
         left_out += [f"a directory that cannot be read: {os.fsdecode(path)!r}" for path in index.closed]
         if status.is_clean and not status.untracked:
