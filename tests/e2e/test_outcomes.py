@@ -188,3 +188,40 @@ def test_records_hold_no_values_and_nobody_else_may_look(world):
 def test_a_program_that_is_missing_names_the_remedy(world):
     world.run("submit", "--wait", "-a", "exec:no-such-agent", "go", status=69)
     assert "shunter host check" in world.out("result", world.json("list")[0]["id"])
+
+
+@pytest.mark.parametrize(
+    ("script", "word", "phrase"),
+    [
+        ("mkdir n; cd n; git init -q; echo IMPORTANT > x; git add .; git commit -qm n", "'n'", "unknown"),
+        (
+            "git init -q app; cd app; echo 1 > f; git add .; git commit -qm 1; cd ..; git add .; git commit -qm 2",
+            "app",
+            "done",
+        ),
+        ("rm a.txt; git init -q a.txt; cd a.txt; git commit -q --allow-empty -m 1", "a.txt", "done"),
+    ],
+)
+def test_a_repository_inside_the_workspace_is_told_and_never_deleted(world, script, word, phrase):
+    (world.home / ".gitconfig").write_text("[user]\n\tname = A\n\temail = a@example.org\n")
+    _, record = ended(world, script, "--close-on", "any")
+    assert record["phrase"] == phrase, record
+    assert "only in the workspace" in world.out("result", record["id"])
+    assert word in world.out("result", record["id"])
+    assert b"RESULT_UNDELIVERED" in world.run("close", record["id"], status=64).stderr
+    assert (world.data / "tasks" / record["id"] / "workspace").exists()
+    world.out("close", "--discard", record["id"])
+
+
+@pytest.mark.parametrize("flag", ["--skip-worktree", "--assume-unchanged"])
+def test_files_that_git_was_told_not_to_look_at_are_part_of_the_result(world, flag):
+    _, record = ended(world, f"echo changed > a.txt; git update-index {flag} a.txt")
+    assert record["phrase"] == "done"
+    assert world.git("show", f"{record['ref']}:a.txt") == "changed"
+
+
+def test_commits_come_home_although_a_file_became_a_repository(world):
+    become = "rm a.txt; git init -q a.txt; cd a.txt; git commit -q --allow-empty -m 1"
+    (world.home / ".gitconfig").write_text("[user]\n\tname = A\n\temail = a@example.org\n")
+    _, record = ended(world, f"echo precious > p; git add p; git commit -qm p; {become}")
+    assert world.git("show", f"{record['ref']}:p") == "precious"

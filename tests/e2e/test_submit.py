@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import subprocess
 import time
 
 import pytest
-from e2e_world import eventually
+from e2e_world import SHUNTER, eventually
 
 HASH = 'sha256sum > "{marks}/hash"; touch x'
 
@@ -199,3 +200,24 @@ def test_the_command_line_overrules_a_projects_base(world):
 def test_an_include_that_fits_nothing_is_told(world):
     done = world.run("submit", "--wip", "--include", "nothing*", "-a", "exec:true", "go")
     assert b"nothing* fits no untracked file" in done.stderr
+
+
+def test_a_submit_that_cannot_print_says_that_the_task_is_stored(world):
+    with open("/dev/full", "wb") as full:
+        child = world.start("submit", "-a", "exec:touch x", "go", stdout=full)
+        err = child.communicate(timeout=60)[1]
+    (task,) = [each["id"] for each in world.json("list")]
+    assert child.returncode == 74
+    assert task.encode() in err
+    assert b"do not submit it again" in err
+    world.wait(task, status=0)
+
+
+def test_closed_streams_and_endless_prompts_are_no_tracebacks(world):
+    for redirection in (">&-", "<&-", "2>&-"):
+        words = ["sh", "-c", f"{SHUNTER} list {redirection}"]
+        done = subprocess.run(words, cwd=world.repo, env=world.env, capture_output=True, timeout=60)
+        assert (done.returncode, done.stderr) == (0, b""), (redirection, done.stderr)
+    done = world.run("submit", "-a", "exec:cat", "-f", "/dev/zero", status=64)
+    assert b"PROMPT_INVALID" in done.stderr
+    assert b"Traceback" not in world.run("list", env={"PYTHONIOENCODING": "ascii"}).stderr

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -92,6 +94,7 @@ def root() -> None:
 def main() -> None:
     """Run one command. Exit statuses: docs/errors.md."""
     wants_json = "--json" in sys.argv
+    mend_streams()
     try:
         status = root.main(standalone_mode=False, prog_name="shunter")
     except ShunterError as exc:
@@ -118,6 +121,16 @@ def leave(status: int) -> NoReturn:
     os._exit(status)
 
 
+def mend_streams() -> None:
+    """A closed descriptor becomes /dev/null, and a character that the terminal's encoding lacks an escape."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 (for the whole run)
+        elif mode == "w" and hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def report(code: str, text: str, hint: str | None, exit_status: int, *, as_json: bool) -> int:
     """On stderr for people; as `{"error": …}` on stdout with --json as well, so that a program finds it there."""
     from .text import visible
@@ -126,7 +139,9 @@ def report(code: str, text: str, hint: str | None, exit_status: int, *, as_json:
         from ..wire.codec import dumps
 
         error: dict[str, Any] = {"code": code, "text": text, "hint": hint, "exit_status": exit_status}
-        sys.stdout.write(dumps({"error": error}) + "\n")
+        with contextlib.suppress(OSError):  # standard error still tells it
+            sys.stdout.write(dumps({"error": error}) + "\n")
+            sys.stdout.flush()
     first, *more = visible(text, keep="\n").split("\n")
     sys.stderr.write("".join(f"{line}\n" for line in (f"shunter: {code}: {first}", *(f"  {line}" for line in more))))
     if hint:

@@ -52,6 +52,7 @@ def start_dispatcher(places: Places) -> None:
     told, tell = os.pipe()
     env = {name: value for name, value in os.environ.items() if name in KEPT_NAMES or name.startswith(KEPT_PREFIXES)}
     rotate(places.dispatcher_log)
+    since = places.dispatcher_log.stat().st_size if places.dispatcher_log.exists() else 0
     try:
         with open(os.open(places.dispatcher_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:  # noqa: PTH123
             subprocess.Popen(
@@ -67,12 +68,12 @@ def start_dispatcher(places: Places) -> None:
     except OSError as exc:
         os.close(told)
         os.close(tell)
-        raise _no_dispatcher(places, str(exc)) from exc
+        raise _no_dispatcher(places, str(exc), since) from exc
     os.close(tell)
     try:
         ready, _, _ = select.select([told], [], [], START_LIMIT_S)
         if not ready or os.read(told, 16)[:2] != b"ok":
-            raise _no_dispatcher(places, "it ended at once" if ready else "it did not come up in time")
+            raise _no_dispatcher(places, "it ended at once" if ready else "it did not come up in time", since)
     finally:
         os.close(told)
 
@@ -84,9 +85,9 @@ def rotate(log: Path) -> None:
             log.replace(log.with_name(log.name + ".1"))
 
 
-def _no_dispatcher(places: Places, why: str) -> ShunterError:
+def _no_dispatcher(places: Places, why: str, since: int) -> ShunterError:
     hint = f"see {places.dispatcher_log}; `shunter reconcile` starts it again"
-    last = last_line(places.dispatcher_log)
+    last = last_line(places.dispatcher_log, since)
     text = f"no dispatcher could be started: {why}{': ' if last else ''}{last}; what is stored waits for one"
     return ShunterError("NO_DISPATCHER", text, hint=hint)
 
@@ -104,10 +105,11 @@ def open_wake_fifo(places: Places) -> int:
     return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
-def last_line(path: Path) -> str:
+def last_line(path: Path, since: int) -> str:
+    """Of what was written from byte `since` on."""
     try:
         with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - 2048))
+            file.seek(max(since, path.stat().st_size - 2048))
             lines = file.read().decode("utf-8", "replace").strip().splitlines()
     except OSError:
         return ""

@@ -48,6 +48,10 @@ def _require_delivered(layout: Layout, ask: CloseAsk, attempts: List[Dict[str, A
             if end.publication.head_oid != ask.delivered_oid:
                 text = f"home has {ask.delivered_oid}, the last turn published {end.publication.head_oid}"
                 raise ShunterError("RESULT_UNDELIVERED", text, hint="shunter fetch, or close --discard")
+            if end.publication.left_out:
+                text = "only in the workspace: " + "; ".join(end.publication.left_out[:5])
+                hint = f"look into {layout.workspace(ask.task_id)}, then shunter close --discard"
+                raise ShunterError("RESULT_UNDELIVERED", text, hint=hint)
             return
     if attempts and os.path.isdir(layout.workspace(ask.task_id)):
         raise ShunterError(

@@ -159,6 +159,8 @@ def _as_published(outcome: contract.Outcome, publication: Optional[Publication])
         why = "what changed could not be published"
     elif not publication.commits and publication.kept:
         why = "commits stand on other branches only: " + ", ".join(each.name for each in publication.kept)
+    elif not publication.commits and publication.left_out:
+        why = "only in the workspace: " + "; ".join(publication.left_out[:3])
     else:
         return outcome
     return changed(outcome, kind=contract.UNKNOWN, evidence=f"{outcome.evidence}; {why}")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from typing import Dict, Iterator, List, Optional, Set, Tuple
 
 from ..wire.errors import ShunterError
@@ -76,6 +77,7 @@ class _Job:
         self.base_oid = base_oid
         self.leftovers = leftovers
         self.notices: List[str] = []
+        self.left_out: List[str] = []
 
     def bring_in(self, view: View) -> Tuple[str, bool]:
         """Get the best head into the mirror: (oid, whether left-overs became a commit).
@@ -135,32 +137,35 @@ class _Job:
     def _publish_with(self, view: View, source: Source, parent: str) -> Tuple[str, bool]:
         """Commit what HEAD lacks, fetch, then tell the workspace: it borrows the new objects from the mirror."""
         with private_index(source, scratch_parent=view.git_dir, seed=parent) as index:
-            notices: List[str] = []
-            tree = self._leftover_tree(index, notices)
+            left_out: List[str] = []
+            index.forget_flags()
+            tree = self._leftover_tree(index, left_out)
             committed = tree is not None and tree != view.tree_of(parent)
             head = self._commit(view, tree, parent) if tree is not None and committed else parent
             if committed or self._published() != head:
                 self._fetch(view, head)
-            self.notices += notices
+            self.left_out = left_out
             if committed:
                 self._update_workspace(view, head, index)
             return head, committed
 
-    def _leftover_tree(self, index: PrivateIndex, notices: List[str]) -> Optional[str]:
+    def _leftover_tree(self, index: PrivateIndex, left_out: List[str]) -> Optional[str]:
         """Tree of the files as they are; None when they are as committed, or all gone."""
         status = index.status()
         status = with_changes(status, changed=really_changed(status, self.workspace))
-        notices += [f"left out, a repository of its own: {os.fsdecode(path)!r}" for path in status.nested]
+        replaced = [path for path in (*status.deleted, *status.changed) if self._is_repository(path)]
+        left_out += [f"a repository of its own: {os.fsdecode(path)!r}" for path in (*status.nested, *replaced)]
+        left_out += [f"a directory that cannot be read: {os.fsdecode(path)!r}" for path in index.closed]
         if status.is_clean and not status.untracked:
             return None
         if os.listdir(self.workspace) in ([], [".git"]):
-            notices.append("every file is missing from the working tree; that was not committed")
+            self.notices.append("every file is missing from the working tree; that was not committed")
             return None
         hidden = self._encrypted(index, [*status.changed, *status.untracked])
         kept = with_changes(status, changed=tuple(path for path in status.changed if path not in hidden))
         written = write_tree(index, choose=lambda path: path not in hidden, status=kept)
-        notices += [f"left out, its filter is not available here: {os.fsdecode(path)!r}" for path in sorted(hidden)]
-        notices += [f"left out, not readable: {os.fsdecode(path)!r}" for path in written.unreadable]
+        left_out += [f"its filter is not available here: {os.fsdecode(path)!r}" for path in sorted(hidden)]
+        left_out += [f"not readable: {os.fsdecode(path)!r}" for path in written.unreadable]
         return written.tree
 
     def _encrypted(self, index: PrivateIndex, paths: List[bytes]) -> Set[bytes]:
@@ -250,8 +255,25 @@ class _Job:
             insertions=sum(each.added or 0 for each in changed),
             deletions=sum(each.deleted or 0 for each in changed),
             kept=kept,
+            left_out=tuple(dict.fromkeys([*self.left_out, *self._embedded(head)])),
             notices=tuple(dict.fromkeys(self.notices)),
         )
+
+    def _embedded(self, head: str) -> List[str]:
+        """Repositories inside the workspace that the result only names: their files and commits stand here alone."""
+        listed = run_git(["ls-tree", "-r", "-z", "--full-tree", head], git_dir=self.mirror, code="PUBLISH_FAILED").out
+        links = [entry.split(b"\t", 1)[1] for entry in listed.split(b"\0") if entry.startswith(b"160000 ")]
+        return [f"what is inside {os.fsdecode(path)!r}, a repository of its own" for path in links if self._holds(path)]
+
+    def _is_repository(self, path: bytes) -> bool:
+        return os.path.lexists(os.path.join(os.fsencode(self.workspace), path, b".git"))
+
+    def _holds(self, path: bytes) -> bool:
+        full = os.path.join(os.fsencode(self.workspace), path)
+        try:
+            return stat.S_ISDIR(os.lstat(full).st_mode) and bool(os.listdir(full))
+        except OSError:
+            return False
 
     def _distance(self, old: str, new: str) -> Tuple[int, int]:
         """Commits only in the old one, commits only in the new one."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import stat
 from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
@@ -23,6 +24,9 @@ from .durable import make_scratch
 from .gitrun import GitResult, alternates_line, os_errors, run_git
 
 _NULL_MODE = b"000000"
+
+
+_CLOSED = re.compile(rb"could not open directory '([^']*)'")
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,7 @@ class PrivateIndex:
     def __init__(self, source: Source, path: str) -> None:
         self.source = source
         self.path = path
+        self.closed: Tuple[bytes, ...] = ()  # directories that the last status could not look into
         self._env: Dict[str, str] = {"GIT_INDEX_FILE": path}
         if source.objects_dir is not None:
             self._env["GIT_OBJECT_DIRECTORY"] = source.objects_dir
@@ -106,7 +111,20 @@ class PrivateIndex:
         )
 
     def status(self, *, untracked: bool = True) -> Status:
-        return parse_status(self.git(status_args("all" if untracked else "no")).out)
+        found = self.git(status_args("all" if untracked else "no"))
+        self.closed = tuple(each[1] for each in _CLOSED.finditer(found.err))
+        return parse_status(found.out)
+
+    def forget_flags(self) -> None:
+        """Look at every file again, also at those that somebody told git not to look at."""
+        entries = self.git(["ls-files", "-v", "-z"]).out.split(b"\0")
+        assumed = [entry[2:] for entry in entries if entry[:1].islower()]
+        skipped = [entry[2:] for entry in entries if entry[:1] in (b"S", b"s")]
+        root = os.fsencode(self.source.work_tree)
+        skipped = [path for path in skipped if os.path.lexists(os.path.join(root, path))]  # of a sparse tree the rest
+        for option, paths in (("--no-assume-unchanged", assumed), ("--no-skip-worktree", skipped)):
+            if paths:
+                self.git(["update-index", option, "-z", "--stdin"], stdin=b"".join(path + b"\0" for path in paths))
 
     def remove(self, paths: Sequence[bytes], *, oid_digits: int) -> None:
         """Take paths out of the index whatever stands in the working tree, be it a link where a directory was."""
@@ -268,10 +286,11 @@ def _has_content(path: bytes, oid: bytes) -> bool:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return False
+    about = os.fstat(descriptor)
+    if not stat.S_ISREG(about.st_mode):  # a directory, say: a repository stands where a file was
+        os.close(descriptor)
+        return False
     with os.fdopen(descriptor, "rb") as file:
-        about = os.fstat(descriptor)
-        if not stat.S_ISREG(about.st_mode):
-            return False
         import hashlib  # only here: loading OpenSSL takes its time
 
         digest = hashlib.new(

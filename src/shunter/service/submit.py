@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ def checked_prompt(data: bytes) -> str:
     limit = PROMPT_LIMIT_BYTES
     if len(data) > limit:
         hint = "put long material into a file of the repository and name it in the prompt"
-        raise ShunterError("PROMPT_INVALID", f"the prompt has {len(data)} bytes, the limit is {limit}", hint=hint)
+        raise ShunterError("PROMPT_INVALID", f"the prompt is longer than the limit of {limit} bytes", hint=hint)
     if b"\0" in data:
         raise ShunterError("PROMPT_INVALID", f"the prompt holds a NUL byte at offset {data.index(0)}")
     try:
@@ -86,7 +86,7 @@ def submit_task(home: Home, ask: SubmitAsk) -> Submitted:
     task = _task(config, repo, base, choice, title=ask.title or _first_line(prompt))
     turn = Turn(turn_id(task.id, 1), task.id, 1, TurnState.QUEUED, Step.WAITING, task.created_at)
     brief = _brief(config, repo, choice, prompt)
-    _prove_launch(task, brief)
+    task = replace(task, permission=_prove_launch(task, brief).permission)
     write_brief(home.places.prompts_dir, turn.id, brief)
     try:
         transfer.pin(task.id, base.oid)
@@ -152,9 +152,9 @@ def resolve_agent(config: Config) -> AgentChoice:
     )
 
 
-def _prove_launch(task: Task, brief: Brief) -> None:
-    """An option that the agent does not know is refused now, not on the host."""
-    load(brief.adapter).launch(
+def _prove_launch(task: Task, brief: Brief) -> contract.Launch:
+    """An option that the agent does not know is refused now, not on the host; what it has no sandbox for is known."""
+    return load(brief.adapter).launch(
         contract.Turn(
             command=brief.command,
             model=task.model,

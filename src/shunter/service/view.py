@@ -63,7 +63,10 @@ def phrase_of(task: Task, turn: Turn | None) -> str:
 
 def ending_of(turn: Turn) -> str:
     """How a settled turn ended: the outcome's kind, or the turn's state when no agent ran."""
-    return turn.outcome.outcome if turn.outcome is not None else str(turn.state)
+    if turn.outcome is None:
+        return str(turn.state)
+    away = turn.error_code in ("PUBLISH_FAILED", "FETCH_FAILED")
+    return f"{turn.outcome.outcome} (not at home)" if away else turn.outcome.outcome
 
 
 def list_views(store: Store, *, everything: bool, limit: int, project_id: str | None = None) -> list[TaskView]:

@@ -267,6 +267,7 @@ class Publication:
     insertions: int = 0
     deletions: int = 0
     kept: Tuple[KeptWork, ...] = ()
+    left_out: Tuple[str, ...] = ()  # what stands in the workspace alone; closing the task would lose it
     notices: Tuple[str, ...] = ()  # anything that is not part of the result or was not as it should be
 
 

@@ -91,7 +91,7 @@ def test_nested_repositories_are_left_out_and_named(world: World, base: str) -> 
     write(workspace / "kept.txt")
     published = world.publish(base)
     assert [each.path for each in published.files] == ["kept.txt"]
-    assert len([notice for notice in published.notices if "repository of its own" in notice]) == 3
+    assert len([each for each in published.left_out if "repository of its own" in each]) == 3
 
 
 def test_ignored_files_stay_out(world: World, base: str) -> None:

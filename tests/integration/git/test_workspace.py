@@ -126,7 +126,7 @@ def test_filters_of_the_project_are_not_needed_to_check_out(world: World, user_r
     write(world.workspace() / "c.txt", "fine\n")
     published = world.publish(base)
     assert [each.path for each in published.files] == ["c.txt"]
-    assert any("b.secret" in notice for notice in published.notices)
+    assert any("b.secret" in notice for notice in published.left_out)
 
 
 def test_an_empty_submodule_is_announced(world: World, user_repo: Path, tmp_path: Path) -> None:

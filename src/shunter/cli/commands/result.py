@@ -89,8 +89,7 @@ def _publication_lines(view: TaskView) -> list[str]:
     if publication.rewritten:
         lines.append("  note       the base is no ancestor of the result: the agent rewrote history")
     fetch = f"`shunter fetch --kept {view.task.id}` brings it"
-    notes = (
-        *publication.notices,
-        *(f"not part of the result: {each.name} at {each.oid[:12]}; {fetch}" for each in publication.kept),
-    )
+    others = (f"not part of the result: {each.name} at {each.oid[:12]}; {fetch}" for each in publication.kept)
+    alone = (f"only in the workspace, no part of the result: {each}" for each in publication.left_out)
+    notes = (*publication.notices, *others, *alone)
     return lines + [f"  note       {visible(text)}" for text in notes]

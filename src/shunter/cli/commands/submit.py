@@ -13,6 +13,7 @@ from ...service.home import Home
 from ...service.submit import SubmitAsk, submit_task
 from ...service.waiting import wait_for
 from ...wire.errors import ShunterError
+from ...wire.messages import PROMPT_LIMIT_BYTES
 from ..durations import DURATION
 from ..output import emit, json_option, say, view_record
 from ..text import visible
@@ -76,17 +77,20 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     for warning in submitted.warnings:
         click.echo(f"shunter: {visible(warning)}", err=True)
     task_id = submitted.task.id
-    if not wait or submitted.fault:
-        if as_json:
-            emit(submitted.task)
-        else:
+    stays = not wait or submitted.fault is not None
+    try:
+        if not as_json:
             say(task_id)
-        if submitted.fault:
-            raise submitted.fault
-        return
-    if not as_json:
-        say(task_id)
+        elif stays:
+            emit(submitted.task)
         sys.stdout.flush()
+    except OSError as exc:
+        text = f"task {task_id} is stored and goes on, but its id could not be written: {exc.strerror}"
+        raise ShunterError("IO", text, hint=f"do not submit it again; shunter status {task_id}") from exc
+    if submitted.fault:
+        raise submitted.fault
+    if stays:
+        return
     view = wait_for(home, [task_id], timeout_s=None)[0]
     if as_json:
         emit(view_record(view))
@@ -106,11 +110,12 @@ def read_prompt(prompt: str | None, prompt_file: Path | None) -> bytes:
         return prompt.encode("utf-8", "surrogateescape")
     if prompt_file is not None and str(prompt_file) != "-":
         try:
-            return prompt_file.read_bytes()
+            with prompt_file.open("rb") as file:
+                return file.read(PROMPT_LIMIT_BYTES + 1)
         except OSError as exc:
             raise ShunterError("IO", f"{prompt_file}: {exc.strerror}") from exc
     if prompt is None and prompt_file is None and sys.stdin.isatty():
         raise ShunterError("USAGE", "there is no prompt", hint="shunter submit -a AGENT PROMPT, or -f FILE, or a pipe")
     if sys.stdin.isatty():
         click.echo("shunter: type the prompt, then Ctrl-D", err=True)
-    return sys.stdin.buffer.read()
+    return sys.stdin.buffer.read(PROMPT_LIMIT_BYTES + 1)
