@@ -331,8 +331,8 @@ class Driver:
         return 1.0
 
     def _retry_from_queue(self, turn: Turn, exc: ShunterError) -> float | None:
-        if exc.code in NOT_REACHED:  # the breaker sets the pace, and another host may take the row meanwhile
-            self._return(turn, reason_code=exc.code, pause_s=BUSY_PAUSE_S)
+        if exc.code in NOT_REACHED:  # a host that is away for a night must not fill the history
+            self._return(turn, reason_code=exc.code, pause_s=busy_pause_s(turn.attempt_number))
             return 0.0
         retryable = exc.retryable or exc.code in ("LEASE_LOST", "TOMBSTONED")
         if retryable and turn.attempt_number < TRIES_BEFORE_ACCEPTANCE:
