@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
+
+from generated import write_or_check
 
 from shunter.wire.errors import CODES
 
@@ -39,14 +40,5 @@ def page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> None:
-    text = page()
-    if "--check" not in sys.argv[1:]:
-        PAGE.parent.mkdir(exist_ok=True)
-        PAGE.write_text(text)
-    elif not PAGE.exists() or PAGE.read_text() != text:
-        raise SystemExit(f"{PAGE.name} is not up to date: run .venv/bin/python tools/{Path(__file__).name}")
-
-
 if __name__ == "__main__":
-    main()
+    write_or_check(PAGE, page())

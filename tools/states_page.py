@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
+
+from generated import write_or_check
 
 from shunter.model import states
 
@@ -40,11 +41,7 @@ def main() -> None:
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise SystemExit(f"states_page: {PAGE.name} lacks {BEGIN.strip()} or {END.strip()}")
-    fresh = before + block() + after
-    if "--check" not in sys.argv[1:]:
-        PAGE.write_text(fresh)
-    elif fresh != text:
-        raise SystemExit(f"{PAGE.name} is not up to date: run .venv/bin/python tools/{Path(__file__).name}")
+    write_or_check(PAGE, before + block() + after)
 
 
 if __name__ == "__main__":

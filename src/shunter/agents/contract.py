@@ -21,12 +21,13 @@ from ..wire.record import dataclass, field
 DONE, NEEDS_INPUT, BLOCKED, UNKNOWN = "done", "needs_input", "blocked", "unknown"
 NO_CHANGES, FAILED, LIMIT, AUTH, OVERLOAD = "no_changes", "failed", "limit", "auth", "overload"
 CONTEXT_FULL, USAGE_ERROR, CRASHED = "context_full", "usage_error", "crashed"
-TIMED_OUT, CANCELLED, OOM, LOST, LAUNCH_FAILED = "timed_out", "cancelled", "oom", "lost", "launch_failed"
+TIMED_OUT, CANCELLED, LOST, LAUNCH_FAILED = "timed_out", "cancelled", "lost", "launch_failed"
 
 
 @dataclass(frozen=True)
 class Turn:
-    """What a turn wants. Paths in angle brackets are filled in by the host: see `PLACES`."""
+    """What a turn wants. The host fills in {workspace}, {git_dir}, {job}, {schema}, {last_message}
+    and {tmp} in argv and in the values of env with the paths of the attempt."""
 
     command: Tuple[str, ...] = ()  # configured program and leading arguments; () = the adapter's own default
     model: Optional[str] = None
@@ -37,10 +38,6 @@ class Turn:
     max_turns: Optional[int] = None
     max_budget_usd: Optional[float] = None
     env: Dict[str, str] = field(default_factory=dict)  # configured additions
-
-
-# Place-holders that the host replaces in argv and env values with the real path of the attempt.
-PLACES = ("{workspace}", "{git_dir}", "{job}", "{schema}", "{last_message}", "{tmp}")
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,9 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         status = 130  # P12: whatever was submitted goes on
     except OSError as exc:
-        code = "DISK_FULL" if exc.errno in (28, 122) else "IO"
+        from ..host.durable import is_full
+
+        code = "DISK_FULL" if is_full(exc) else "IO"
         status = report(code, f"{exc.filename or 'output'}: {exc.strerror}", None, 74, as_json=wants_json)
     leave(status if isinstance(status, int) else 0)
 

@@ -7,7 +7,6 @@ finds a leader knows that this leader will see the row.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import select
 import stat
@@ -17,6 +16,7 @@ import time
 from pathlib import Path
 
 from ..fleet.places import Places
+from ..host.durable import is_full
 from ..store.contract import Store
 from ..wire.errors import ShunterError
 from .leadership import is_dead, this_process
@@ -101,7 +101,7 @@ def open_wake_fifo(places: Places) -> int:
         if not stat.S_ISFIFO(path.lstat().st_mode):
             raise ShunterError("IO", f"{path} is in the way: not a fifo") from None
     except OSError as exc:
-        raise ShunterError("DISK_FULL" if exc.errno == errno.ENOSPC else "IO", f"{path}: {exc.strerror}") from exc
+        raise ShunterError("DISK_FULL" if is_full(exc) else "IO", f"{path}: {exc.strerror}") from exc
     return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
 

@@ -222,11 +222,6 @@ class HostClient:
         """Seconds until the host is tried again; 0 when it may be asked now."""
         return max(0.0, self._not_before - time.monotonic())
 
-    @property
-    def last_error(self) -> ShunterError | None:
-        """Why it is not reached; None while it is, and before anybody tried."""
-        return self._last_error
-
     def session(self) -> Session:
         session = self._session
         if session is not None and not session.ended:

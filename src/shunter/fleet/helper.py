@@ -15,6 +15,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from .. import __version__
+from ..host.durable import is_full
 from ..wire.errors import ShunterError
 
 FLOORS = ("wire", "agents", "host")
@@ -60,6 +61,6 @@ def install_helper(helper: Helper, directory: Path) -> Path:
             os.fsync(file.fileno())
         aside.rename(path)
     except OSError as exc:
-        code = "DISK_FULL" if exc.errno in (28, 122) else "IO"
+        code = "DISK_FULL" if is_full(exc) else "IO"
         raise ShunterError(code, f"{exc.filename or path}: {exc.strerror}") from exc
     return path

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..host.durable import is_full
 from ..host.flock import hold_lock
 from ..wire.errors import ShunterError
 from .config import FILE_LIMIT_BYTES
@@ -130,7 +131,7 @@ def _rewrite(places: Places, change: Callable[[str], str]) -> None:
         with hold_lock(str(places.state_dir / "config.lock")):
             _rewrite_locked(path, change)
     except OSError as exc:
-        code = "DISK_FULL" if exc.errno in (28, 122) else "IO"
+        code = "DISK_FULL" if is_full(exc) else "IO"
         raise ShunterError(code, f"{exc.filename or path}: {exc.strerror}") from exc
 
 

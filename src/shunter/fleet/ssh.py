@@ -24,7 +24,6 @@ from ..wire.errors import ShunterError
 from .helper import Helper, build_helper
 
 SOCKET_LIMIT = 104 - 18  # sun_path of the smallest system, less what ssh appends while it makes the socket
-CONNECT_LIMIT_S = 10
 CALL_LIMIT_S = 60.0
 OPTIONS = (
     "BatchMode=yes",

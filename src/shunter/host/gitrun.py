@@ -10,7 +10,6 @@ system monitor and signing stay off even then.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import re
 import signal
@@ -18,6 +17,7 @@ import subprocess
 from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, NoReturn, Optional, Sequence, Tuple, Union
 
 from ..wire.errors import ShunterError
+from .durable import is_full
 
 Argument = Union[str, bytes]
 
@@ -207,8 +207,7 @@ def os_errors(code: str, doing: str) -> Iterator[None]:
     try:
         yield
     except OSError as exc:
-        full = exc.errno in (errno.ENOSPC, errno.EDQUOT)
-        raise ShunterError("DISK_FULL" if full else code, f"{doing}: {exc}") from exc
+        raise ShunterError("DISK_FULL" if is_full(exc) else code, f"{doing}: {exc}") from exc
 
 
 def alternates_line(objects_dir: str) -> str:

@@ -6,6 +6,7 @@ import contextlib
 import os
 from pathlib import Path
 
+from ..host.durable import is_full
 from ..model.brief import Brief
 from ..wire.codec import dumps, loads
 from ..wire.errors import ShunterError
@@ -26,7 +27,7 @@ def write_brief(directory: Path, turn_id: str, brief: Brief) -> None:
     except OSError as exc:
         with contextlib.suppress(OSError):
             aside.unlink()
-        code = "DISK_FULL" if exc.errno in (28, 122) else "IO"
+        code = "DISK_FULL" if is_full(exc) else "IO"
         hint = f"df -h {directory}" if code == "DISK_FULL" else None
         raise ShunterError(code, f"{exc.filename or path}: {exc.strerror}", hint=hint) from exc
 

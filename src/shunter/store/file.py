@@ -10,13 +10,13 @@ is the file opened for writing, since SQLite itself would write (checkpoint) whe
 
 from __future__ import annotations
 
-import errno
 import os
 import sqlite3
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 
+from ..host.durable import is_full
 from ..wire.errors import ShunterError
 from .queries import load_migrations
 
@@ -211,7 +211,7 @@ def _translated(exc: sqlite3.Error, path: str) -> ShunterError:
 
 
 def _translated_os(exc: OSError, path: str) -> ShunterError:
-    if exc.errno in (errno.ENOSPC, errno.EDQUOT):
+    if is_full(exc):
         return _disk_full(path)
     return _unavailable(path, exc.strerror or str(exc))
 
