@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
-from ..fleet.observations import FRESH_S, Observation, load_observations, record_observations
+from ..fleet.observations import FRESH_S, Observation, load_observations, record_observation
 from ..fleet.places import Places
 from .hosts import HostEntry, probe_host, reached_as
 
@@ -55,7 +55,7 @@ class Observer:
             former = self.seen.get(entry.name)
             self.seen[entry.name] = found
             self.asking.pop(entry.name, None)
-        record_observations(self.places, {entry.name: found})
+        record_observation(self.places, found)
         if former is None or former.error_code != found.error_code or former.asked_at + FRESH_S < found.asked_at:
             self.on_news()
 

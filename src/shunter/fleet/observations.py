@@ -1,7 +1,8 @@
-"""What was last seen of each host, kept in one small file of home's state for every reader (P8).
+"""What was last seen of each host, kept in a small file per host of home's state for every reader (P8).
 
-An observation is advice and always has an age. The file can be lost or broken at any time: then nothing is known yet.
-Whoever asks the hosts holds the lock `hosts.lock`, so one asks and the others read what it wrote.
+An observation is advice and always has an age. A file can be lost or broken at any time: then nothing is known yet.
+Whoever asks the hosts holds the lock `hosts.lock`, so one asks and the others read what it wrote. The dispatcher asks
+many hosts at once and answers come in any order: a file per host, so that no answer undoes another's.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Optional  # the codec reads Optional[X]
 
 from ..host.durable import write_durably
@@ -45,11 +47,6 @@ class Observation:
         return 0 <= now - self.asked_at < pause_s
 
 
-@dataclass(frozen=True)
-class Observations:
-    hosts: tuple[Observation, ...]
-
-
 def answered(name: str, reached_as: str, hello: Hello, facts: Facts, *, now: float) -> Observation:
     return Observation(name, reached_as, now, now, facts, hello)
 
@@ -72,20 +69,29 @@ def failed(before: Observation | None, name: str, reached_as: str, exc: ShunterE
 
 
 def load_observations(places: Places) -> dict[str, Observation]:
-    """By name; empty when nothing can be read."""
-    try:
-        text = (places.state_dir / "hosts.json").read_text("utf-8")
-        return {each.name: each for each in loads(Observations, text).hosts}
-    except (OSError, ValueError, ShunterError):
-        return {}
+    """By name; without those that cannot be read."""
+    found = {}
+    for path in sorted(_folder(places).glob("*.json")):
+        with suppress(OSError, ValueError, ShunterError):
+            known = loads(Observation, path.read_text("utf-8"))
+            found[known.name] = known
+    return found
 
 
-def record_observations(places: Places, found: Mapping[str, Observation]) -> None:
-    """Put them into the file, over what was there; what cannot be written is only lost advice."""
-    merged = {**load_observations(places), **found}
+def record_observation(places: Places, found: Observation) -> None:
+    """Over what was known of this host; what cannot be written is only lost advice."""
     with suppress(OSError, ShunterError):
-        places.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_durably(str(places.state_dir / "hosts.json"), dumps(Observations(tuple(merged.values()))).encode())
+        _folder(places).mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_durably(str(_folder(places) / f"{found.name}.json"), dumps(found).encode())
+
+
+def forget_observation(places: Places, name: str) -> None:
+    with suppress(OSError):
+        (_folder(places) / f"{name}.json").unlink()
+
+
+def _folder(places: Places) -> Path:
+    return places.state_dir / "hosts"
 
 
 @contextmanager

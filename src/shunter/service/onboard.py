@@ -17,6 +17,7 @@ from ..fleet.client import HostClient
 from ..fleet.config import HostConfig, load_config
 from ..fleet.forms import FormError, ssh_target
 from ..fleet.inventory import add_host_entry, remove_host_entry, update_host_entry
+from ..fleet.observations import forget_observation
 from ..fleet.ssh import ACCEPT_NEW_KEY, SshTransport
 from ..wire.errors import ShunterError
 from ..wire.ids import is_host_name
@@ -248,6 +249,7 @@ def look_at_contents(home: Home, entry: HostEntry) -> Contents:
 def remove_host(home: Home, name: str) -> bool:
     """Take the entry out of the configuration. False when only the built-in `local` had that name."""
     removed = remove_host_entry(home.places, name)
+    forget_observation(home.places, name)
     if home.places.store_file.exists():
         home.store.enable_host(name, actor="removal", now=time.time())
     return removed

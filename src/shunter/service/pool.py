@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 
 from ..dispatch.hosts import HostEntry, memory_budget_mb, open_hosts, probe_host, reached_as, view_host
 from ..fleet.config import HostConfig
-from ..fleet.observations import Observation, asking, failed, load_observations, record_observations
+from ..fleet.observations import Observation, asking, failed, load_observations, record_observation
 from ..model.records import Drain, Row, Turn
 from ..policy.placement import HostView, Placement, decide_placement
 from ..wire.errors import ShunterError
@@ -54,7 +54,8 @@ def observe_pool(home: Home, *, refresh: bool = False) -> list[HostStatus]:
             due = _due(entries, seen, refresh=refresh, since=started)
             if mine and due:
                 found = _ask(due, seen, limit_s=INSIST_LIMIT_S if refresh else LIMIT_S)
-                record_observations(home.places, found)
+                for each in found.values():
+                    record_observation(home.places, each)
                 seen = {**seen, **found}
     return pool_status(home, seen, before)
 
