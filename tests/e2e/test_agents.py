@@ -83,6 +83,23 @@ def without_new_objects(world: World, before: str) -> bool:
     return world.fingerprint() == before
 
 
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_follow_up_goes_on_in_the_same_conversation(project, agent, agent_clis, agent_home, scripted_model):
+    use_agent(project, agent, "commit", agent_clis, agent_home, scripted_model)
+    first = project.json("submit", "--agent", agent, "--wait", "remember the word heliotrope")
+    asked = len(scripted_model.requests)
+    second = project.json("say", first["id"], "--wait", "and which word was it?")
+    assert (second["phrase"], second["session_id"]) == ("done", first["session_id"]), project.log()
+    carried = [text for each in scripted_model.requests[asked:] for text in each.users]
+    assert any("heliotrope" in text for text in carried) and any("which word was it" in text for text in carried)
+    assert project.git("rev-list", "--count", f"HEAD..{second['ref']}") == "2"
+    usage = second["turn"]["outcome"]["usage"]
+    assert 0 < usage["output_tokens"] <= 2 * first["turn"]["outcome"]["usage"]["output_tokens"], usage
+    fresh = project.json("say", "--fresh", first["id"], "--wait", "once more")
+    assert fresh["phrase"] == "done" and fresh["session_id"] not in (None, first["session_id"])
+    assert any("[turn 1, asked]" in text and "heliotrope" in text for text in scripted_model.requests[-1].users)
+
+
 @pytest.mark.parametrize(("agent", "script"), [("codex", "openai-401"), ("claude", "anthropic-401")])
 def test_a_login_that_fails_is_never_done(project, agent, script, agent_clis, agent_home, scripted_model):
     use_agent(project, agent, script, agent_clis, agent_home, scripted_model)

@@ -246,16 +246,20 @@ def _row(task: Task, turn: Turn, repo: Repository, choice: AgentChoice) -> Row:
         turn_id=turn.id,
         task_id=task.id,
         summary=task.title,
-        requirements=Requirements(
-            agent=choice.adapter,
-            slots=task.options.slots,
-            memory_mb=task.options.memory_mb,
-            object_format=repo.object_format,
-            project_id=repo.project_id,
-            worktree_id=repo.worktree_id,
-        ),
+        requirements=requirements_of(task, choice.adapter, repo.object_format),
         priority=task.options.priority,
         pinned_host=task.pinned_host,
+    )
+
+
+def requirements_of(task: Task, adapter: str, object_format: str) -> Requirements:
+    return Requirements(
+        agent=adapter,
+        slots=task.options.slots,
+        memory_mb=task.options.memory_mb,
+        object_format=object_format,
+        project_id=task.project_id,
+        worktree_id=task.worktree_id,
     )
 
 

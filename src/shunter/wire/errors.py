@@ -34,6 +34,9 @@ CODES: Dict[str, Code] = {
     "TASK_AMBIGUOUS": Code(64, False, "The id is the beginning of several tasks."),
     "TASK_BUSY": Code(64, False, "The task has a turn that is not over."),
     "TASK_CLOSED": Code(64, False, "The task is closed."),
+    "FOLLOWUP_LIMIT": Code(64, False, "The task has had as many follow-ups as were allowed at submit."),
+    "SESSION_UNBOUND": Code(64, False, "The agent named no session that could be resumed."),
+    "ANSWER_INVALID": Code(64, False, "The answer fits no open question or none of its options."),
     "RESULT_UNDELIVERED": Code(64, False, "The result is not at home yet; fetch it or discard it in so many words."),
     # 69: not reachable before acceptance
     "HOST_UNREACHABLE": Code(69, True, "The host did not answer; nothing is known about its turns."),
