@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -107,6 +108,30 @@ def test_a_login_that_fails_is_never_done(project, agent, script, agent_clis, ag
     record = json.loads(done.stdout)
     assert record["phrase"] == "auth"
     assert done.returncode != 0
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_question_is_answered_in_the_same_conversation(project, agent, agent_clis, agent_home, scripted_model):
+    use_agent(project, agent, "ask", agent_clis, agent_home, scripted_model)
+    first = project.json("submit", "--agent", agent, "--wait", "ask me", status=None)
+    assert first["phrase"] == "needs_input"
+    assert "2. right" in project.out("result", first["id"])
+    asked = len(scripted_model.requests)
+    project.json("say", first["id"], "--answer", "2", "--wait", status=None)
+    carried = [text for each in scripted_model.requests[asked:] for text in each.users]
+    assert any("Question: Which one?\nAnswer: right" in text for text in carried)
+
+
+@pytest.mark.parametrize(("agent", "script"), [("codex", "openai-limit"), ("claude", "anthropic-limit")])
+def test_a_limit_says_until_when(project, agent, script, agent_clis, agent_home, scripted_model):
+    use_agent(project, agent, script, agent_clis, agent_home, scripted_model)
+    before = time.time()
+    record = project.json("submit", "--agent", agent, "--wait", "do it", status=None)
+    limit = record["turn"]["outcome"]["limit"]
+    assert record["phrase"] == "limit" and limit["renews"], record
+    assert before + 3500 < limit["resets_at"] < time.time() + 3700, limit
+    assert "limit until " in project.out("list")
+    assert "resets " in project.out("result", record["id"])
 
 
 @pytest.mark.parametrize("agent", AGENTS)

@@ -12,9 +12,10 @@ file, reads the clock or looks at the environment; text from an agent is untrust
 
 from __future__ import annotations
 
+from datetime import tzinfo
 from typing import Dict, Iterable, Optional, Tuple
 
-from ..wire.messages import Question, Usage
+from ..wire.messages import LimitNotice, Question, Usage
 from ..wire.record import dataclass, field
 
 # Outcome kinds. The first four are what an agent can say of its own work; the rest is what we saw.
@@ -90,6 +91,8 @@ class Ended:
     commits: int  # commits ahead of the turn's base, left-overs included
     files_changed: Tuple[str, ...]
     previous_usage: Optional[Usage] = None  # of the session before this turn, for agents that count cumulatively
+    at: Optional[float] = None  # when it ended, by the clock of the machine where it ran
+    zone: Optional[tzinfo] = None  # of that machine; None = UTC
 
 
 @dataclass(frozen=True)
@@ -103,4 +106,5 @@ class Outcome:
     usage: Usage = Usage()
     session_usage: Optional[Usage] = None  # cumulative over the session where the agent counts so
     session_id: Optional[str] = None
+    limit: Optional[LimitNotice] = None  # with kind `limit`
     structured: bool = False  # summary and kind come from a valid structured result

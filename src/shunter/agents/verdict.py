@@ -16,8 +16,21 @@ import signal
 from typing import NamedTuple, Optional, Tuple
 
 from ..wire.messages import Usage
-from .contract import CRASHED, DONE, FAILED, LAUNCH_FAILED, LOST, NO_CHANGES, UNKNOWN, USAGE_ERROR, Ended, Outcome
+from .contract import (
+    CRASHED,
+    DONE,
+    FAILED,
+    LAUNCH_FAILED,
+    LIMIT,
+    LOST,
+    NO_CHANGES,
+    UNKNOWN,
+    USAGE_ERROR,
+    Ended,
+    Outcome,
+)
 from .refusal import judge_refusal
+from .resets import read_limit
 from .result import SUMMARY_LIMIT_BYTES, Result
 from .stream import bounded, last_line, one_line
 
@@ -71,6 +84,7 @@ def decide_outcome(ended: Ended, seen: Seen) -> Outcome:
         usage=seen.usage,
         session_usage=seen.session_usage,
         session_id=seen.session_id,
+        limit=read_limit(evidence, now=ended.at, local=ended.zone) if kind == LIMIT else None,
         structured=structured,
     )
 

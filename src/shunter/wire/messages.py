@@ -235,6 +235,16 @@ class Question:
 
 
 @dataclass(frozen=True)
+class LimitNotice:
+    """What the provider said of a limit that stopped a turn. What it did not say, or nobody understood, is None."""
+
+    raw: str  # its own words
+    window: Optional[str] = None  # five_hour, daily, weekly, monthly
+    resets_at: Optional[float] = None
+    renews: bool = True  # False: no time mends it, somebody has to pay
+
+
+@dataclass(frozen=True)
 class FileChange:
     """`status` is git's letter (A, M, D, T, R…); names with bytes that are no UTF-8 carry surrogates."""
 
@@ -280,6 +290,7 @@ class End:
     summary: str = ""
     questions: Tuple[Question, ...] = ()
     structured: bool = False
+    limit: Optional[LimitNotice] = None  # with outcome `limit`
     usage: Usage = Usage()
     session_usage: Optional[Usage] = None
     permission: str = "workspace"  # what was in force: workspace or unattended

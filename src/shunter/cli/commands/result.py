@@ -7,8 +7,9 @@ import click
 from ...policy.outcome import exit_status_of
 from ...service.home import Home
 from ...service.view import TaskView, load_view
+from ...wire.messages import LimitNotice
 from ..output import emit, json_option, say, task_argument, view_record
-from ..text import coloured, count, duration, phrase_colour, visible
+from ..text import clock, coloured, count, duration, phrase_colour, visible
 
 
 @click.command("result")
@@ -46,6 +47,8 @@ def render_result(view: TaskView) -> str:
             lines.append("  no result yet")
         return "\n".join(lines)
     lines.append(f"  why        {visible(end.evidence)}")
+    if end.limit is not None:
+        lines.append(f"  limit      {visible(limit_words(end.limit))}")
     if end.summary:
         said = visible(end.summary, keep="\n\t").strip().splitlines()
         lines.append(f"  said       {said[0] if said else ''}")
@@ -69,6 +72,14 @@ def render_result(view: TaskView) -> str:
     if turn.started_at and over_at:
         lines.append(f"  took       {duration(over_at - turn.started_at)}, exit status {exit_status_of(turn)}")
     return "\n".join(lines)
+
+
+def limit_words(limit: LimitNotice) -> str:
+    """Which window and when it ends, in this terminal's time zone."""
+    window = limit.window.replace("_", "-") if limit.window else "not told which window"
+    if limit.resets_at is not None:
+        return f"{window}, resets {clock(limit.resets_at)}"
+    return f"{window}, " + ("not told when it resets" if limit.renews else "waiting does not mend it")
 
 
 def _publication_lines(view: TaskView) -> list[str]:
