@@ -93,6 +93,33 @@ class TestFollowUps:
         assert told.endswith("[now]\n\nsecond")
 
 
+class TestConfiguredCommand:
+    def test_a_session_is_found_in_its_lines_and_resumed(self, world):
+        script = """printf '{"sid": "abc-%s", "say": "hello"}\\n' "$1"; cat > last.txt; echo "$@" >> calls.txt"""
+        command = json.dumps(["sh", "-c", script, "agent", "first"])
+        resume = json.dumps(["sh", "-c", script, "agent", "{session_id}"])
+        world.configure(
+            more=f'[agents.mine]\nadapter = "exec"\ncommand = {command}\nresume = {resume}\n'
+            'fields = { session = "sid", message = "say" }\n'
+        )
+        task = world.json("submit", "-a", "mine", "first", "--wait")
+        assert (task["session_id"], task["turn"]["outcome"]["summary"]) == ("abc-first", "hello")
+        assert world.out("logs", task["id"]) == "hello"
+        found = world.json("say", task["id"], "second", "--wait")
+        assert world.git("show", f"{found['ref']}:calls.txt").splitlines() == ["first", "abc-first"]
+        assert found["session_id"] == "abc-first"
+
+    def test_a_session_that_was_never_named_cannot_be_resumed(self, world):
+        world.configure(
+            more='[agents.mine]\nadapter = "exec"\ncommand = ["true"]\nresume = ["true", "{session_id}"]\n'
+            'fields = { session = "sid" }\n'
+        )
+        task = world.json("submit", "-a", "mine", "first", "--wait", status=None)["id"]
+        done = world.run("say", task, "second", "--json", status=64)
+        assert code_of(done) == "SESSION_UNBOUND" and b"--fresh" in done.stderr
+        assert world.json("say", "--fresh", task, "second", "--wait", status=None)["turn"]["number"] == 2
+
+
 class TestRefusals:
     def test_what_cannot_be_followed_up(self, world):
         task = world.submit("true", "--max-followups", "1")

@@ -27,8 +27,8 @@ TIMED_OUT, CANCELLED, LOST, LAUNCH_FAILED = "timed_out", "cancelled", "lost", "l
 
 @dataclass(frozen=True)
 class Turn:
-    """What a turn wants. The host fills in {workspace}, {git_dir}, {job}, {schema}, {last_message}
-    and {tmp} in argv and in the values of env with the paths of the attempt."""
+    """What a turn wants. The host fills in {workspace}, {git_dir}, {job}, {schema}, {last_message},
+    {prompt_file} and {tmp} in argv and in the values of env with the paths of the attempt."""
 
     command: Tuple[str, ...] = ()  # configured program and leading arguments; () = the adapter's own default
     model: Optional[str] = None
@@ -39,6 +39,8 @@ class Turn:
     max_turns: Optional[int] = None
     max_budget_usd: Optional[float] = None
     env: Dict[str, str] = field(default_factory=dict)  # configured additions
+    resume: Tuple[str, ...] = ()  # of a configured command: its command line for follow-ups
+    fields: Dict[str, str] = field(default_factory=dict)  # likewise: where its JSON lines hold what
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,7 @@ class Ended:
     previous_usage: Optional[Usage] = None  # of the session before this turn, for agents that count cumulatively
     at: Optional[float] = None  # when it ended, by the clock of the machine where it ran
     zone: Optional[tzinfo] = None  # of that machine; None = UTC
+    fields: Dict[str, str] = field(default_factory=dict)  # those of the turn
 
 
 @dataclass(frozen=True)

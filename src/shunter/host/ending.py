@@ -138,6 +138,7 @@ def _judge(
         previous_usage=_previous_usage(ledger, spec),
         at=time.time(),
         zone=zone_of(job),
+        fields=spec.fields,
     )
     try:
         outcome = load(spec.agent).find_outcome(ended)

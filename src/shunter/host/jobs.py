@@ -83,6 +83,7 @@ def write_job(layout: Layout, spec: JobSpec, *, prompt: str, turn_base: str) -> 
         "{job}": job,
         "{schema}": os.path.join(job, "schema.json"),
         "{last_message}": os.path.join(job, "last_message"),
+        "{prompt_file}": os.path.join(job, "prompt"),
         "{tmp}": os.path.join(job, "tmp"),
     }
     files = dict(spec.files)

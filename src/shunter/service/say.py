@@ -10,8 +10,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ..agents import contract
-from ..agents.table import load
+from ..dispatch.job import launch_of
 from ..model.brief import Brief
 from ..model.records import Row, Task, Turn
 from ..model.states import Step, TaskState, TurnState
@@ -108,9 +107,7 @@ def _refuse_hopeless(home: Home, task: Task, turns: Sequence[Turn], *, fresh: bo
 
 def _require_session(task: Task, brief: Brief) -> None:
     """An agent without sessions is simply run again."""
-    first = load(brief.adapter).launch(
-        contract.Turn(command=brief.command, permission=task.permission, new_session_id=brief.new_session_id)
-    )
+    first = launch_of(task, brief, session_id=None, permission=task.permission)
     if (first.session is not None or first.session_id is not None) and task.session_id is None:
         text = f"the agent of task {task.id} ended before it named a session"
         hint = f"shunter say --fresh {task.id} … starts a new session on the same branch"

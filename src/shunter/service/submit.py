@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..agents import contract
-from ..agents.table import load, parse_name
+from ..agents.table import parse_name
+from ..dispatch.job import launch_of
 from ..fleet.config import COMMAND_LINE, Config
 from ..git.capture import Base, capture_base
 from ..git.forget import forget_task
@@ -86,7 +86,9 @@ def submit_task(home: Home, ask: SubmitAsk) -> Submitted:
     task = _task(config, repo, base, choice, title=ask.title or _first_line(prompt))
     turn = Turn(turn_id(task.id, 1), task.id, 1, TurnState.QUEUED, Step.WAITING, task.created_at)
     brief = _brief(config, repo, choice, prompt)
-    task = replace(task, permission=_prove_launch(task, brief).permission)
+    # An option that the agent does not know is refused now, not on the host; what it has no sandbox for is known.
+    launch = launch_of(task, brief, session_id=None, permission=task.permission)
+    task = replace(task, permission=launch.permission)
     write_brief(home.places.prompts_dir, turn.id, brief)
     try:
         transfer.pin(task.id, base.oid)
@@ -121,6 +123,8 @@ class AgentChoice:
     adapter: str
     command: tuple[str, ...]
     env: dict[str, str]
+    resume: tuple[str, ...]
+    fields: dict[str, str]
     model: str | None
     effort: str | None
     permission: str
@@ -146,24 +150,11 @@ def resolve_agent(config: Config) -> AgentChoice:
         adapter=parsed.adapter,
         command=tuple(entry.command) if entry and entry.command else parsed.command,
         env=dict(entry.env) if entry else {},
+        resume=entry.resume if entry else (),
+        fields=dict(entry.fields) if entry else {},
         model=setting("model"),
         effort=setting("effort"),
         permission=setting("permission"),
-    )
-
-
-def _prove_launch(task: Task, brief: Brief) -> contract.Launch:
-    """An option that the agent does not know is refused now, not on the host; what it has no sandbox for is known."""
-    return load(brief.adapter).launch(
-        contract.Turn(
-            command=brief.command,
-            model=task.model,
-            effort=task.effort,
-            new_session_id=brief.new_session_id,
-            permission=task.permission,
-            max_turns=task.options.max_turns,
-            max_budget_usd=task.options.max_budget_usd,
-        )
     )
 
 
@@ -238,6 +229,8 @@ def _brief(config: Config, repo: Repository, choice: AgentChoice, prompt: str) -
         ),
         new_session_id=str(uuid.uuid4()),
         env=choice.env,
+        resume=choice.resume,
+        fields=choice.fields,
     )
 
 

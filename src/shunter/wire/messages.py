@@ -197,6 +197,7 @@ class JobSpec:
     timeout_s: float  # 0 = none
     limits: Limits
     env_profile: Optional[str] = None
+    fields: Dict[str, str] = field(default_factory=dict)  # of a configured command: where its JSON lines hold what
 
 
 @dataclass(frozen=True)
