@@ -7,6 +7,7 @@ import click
 from ...policy.outcome import exit_status_of
 from ...service.home import Home
 from ...service.view import TaskView, load_view
+from ...wire.errors import ShunterError
 from ...wire.messages import LimitNotice
 from ..output import emit, json_option, say, task_argument, view_record
 from ..text import clock, coloured, count, duration, phrase_colour, visible
@@ -14,9 +15,10 @@ from ..text import clock, coloured, count, duration, phrase_colour, visible
 
 @click.command("result")
 @task_argument()
+@click.option("--ref", "ref_alone", is_flag=True, help="Only the name of the branch, as git takes it; 70 without one.")
 @json_option
 @click.pass_context
-def command(ctx: click.Context, task: str, as_json: bool) -> None:
+def command(ctx: click.Context, task: str, ref_alone: bool, as_json: bool) -> None:
     """Show how a task ended and what the agent said.
 
     Exit status 0 once there is a result, good or bad; 70 while there is none. With --json the record holds the
@@ -24,7 +26,11 @@ def command(ctx: click.Context, task: str, as_json: bool) -> None:
     """
     store = Home().reading
     view = load_view(store, store.find_task(task).id)
-    if as_json:
+    if ref_alone:
+        if view.ref is None:
+            raise ShunterError("FETCH_FAILED", f"task {view.task.id} is {view.phrase} and has no branch at home")
+        say(view.ref.removeprefix("refs/remotes/"))
+    elif as_json:
         emit(view_record(view))
     else:
         say(render_result(view))
