@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pwd
+import select
 import subprocess
 import sys
 import time
@@ -16,11 +17,11 @@ from typing import List, Optional, Tuple
 from ..wire.errors import ShunterError
 from ..wire.ids import checked_id
 from ..wire.messages import Contents, Proof, ProofRef, Sleeper, Slept, Tidied
+from .detached import lingers, spawn_detached
 from .durable import remove
 from .flock import hold_lock
 from .gitrun import run_git
 from .identity import judge_process, read_boot_id, signal_process
-from .jobs import own_environment
 from .layout import Layout
 from .ledger import Ledger
 from .mirror import base_ref, result_ref
@@ -45,7 +46,7 @@ def prove(layout: Layout) -> Proof:
         mount_point=mount[0] if mount else None,
         locks=_locks_hold(layout.run),
         executes=_executes(layout.run),
-        lingers=_lingers(account.pw_name),
+        lingers=lingers() if os.path.isdir("/run/systemd/seats") else None,
     )
 
 
@@ -116,30 +117,19 @@ def _executes(directory: str) -> bool:
             os.unlink(path)
 
 
-def _lingers(user: str) -> Optional[bool]:
-    argv = ["loginctl", "show-user", user, "--property=Linger", "--value"]
-    try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=COMMAND_LIMIT_S)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return {b"yes": True, b"no": False}.get(done.stdout.strip())
-
-
 # --- does it outlive the session ------------------------------------------------------------------------------------
 
 
 def start_sleeper() -> Sleeper:
-    """Detached in the way of a supervisor."""
-    code = f"import time;time.sleep({SLEEP_S})"
-    child = subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", code],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        cwd="/",
-        env=own_environment(),
-        start_new_session=True,
-    )
+    """Detached in the way of a supervisor, and waited for until it is where it belongs."""
+    code = f"import os,time;os.write(1,b'.');time.sleep({SLEEP_S})"
+    ours, its = os.pipe()
+    try:
+        child = spawn_detached([sys.executable, "-I", "-S", "-c", code], output=its)
+        select.select([ours], [], [], COMMAND_LIMIT_S)
+    finally:
+        os.close(ours)
+        os.close(its)
     return Sleeper(child.pid, start_time(child.pid), read_boot_id())
 
 

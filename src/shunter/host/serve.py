@@ -51,12 +51,13 @@ from ..wire.messages import (
 )
 from .bell import heard, open_bell
 from .closing import close_task
+from .detached import spawn_detached
 from .durable import is_full, remove
 from .ending import publish_again
 from .environment import load_login_environment
 from .facts import memory_available_mb, probe_facts
 from .identity import load_host_id, os_name, read_boot_id
-from .jobs import accept_attempt, own_environment, python_argv, reap_supervisors, start_supervisor
+from .jobs import accept_attempt, python_argv, reap_supervisors, start_supervisor
 from .layout import Layout
 from .ledger import LEASE_TTL_S, Ledger
 from .logs import log_end, read_chunk
@@ -331,15 +332,7 @@ class Session:
         """A process of its own, so that it survives the session."""
         log = os.path.join(self.layout.job(attempt_id), "supervisor.log")
         with open(log if os.path.isdir(os.path.dirname(log)) else os.devnull, "ab") as file:
-            return subprocess.Popen(
-                python_argv("recovery", self.layout.root, attempt_id),
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=file,
-                cwd="/",
-                env=own_environment(),
-                start_new_session=True,
-            )
+            return spawn_detached(python_argv("recovery", self.layout.root, attempt_id), output=file)
 
 
 def fault_of(exc: Exception) -> ShunterError:

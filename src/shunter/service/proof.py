@@ -165,8 +165,8 @@ def _survival(client: HostClient, proof: Proof) -> Finding:
         return Finding("logout", False, f"{exc.code}: {exc.text}", exc.hint)
     if slept.state == "alive":
         return Finding("logout", True, "what is started there goes on after it")
-    lingering = "" if proof.lingers else f"loginctl enable-linger {proof.user}, and "
-    remedy = f"there, as root: {lingering}KillUserProcesses=no in /etc/systemd/logind.conf"
+    setting = "KillUserProcesses=no in /etc/systemd/logind.conf"
+    remedy = f"there, as root: {f'loginctl enable-linger {proof.user}' if proof.lingers is False else setting}"
     return Finding("logout", False, "what is started there ends with the session", remedy)
 
 
