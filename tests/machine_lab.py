@@ -154,7 +154,9 @@ class MachineHost:
 
     def __init__(self, lab: Lab, machine: Machine, name: str, *, shell: str = "/bin/bash") -> None:
         self.lab, self.machine, self.name, self.user = lab, machine, name, name
-        machine.inside(f"useradd --create-home --shell {shell} --password '*' {name}")
+        # Not the number of an account of this machine: whose host goes, its processes go.
+        apart = "-K UID_MIN=300000 -K UID_MAX=399999"
+        machine.inside(f"useradd {apart} --create-home --shell {shell} --password '*' {name}")
         self.home = machine.root / "home" / name
         keys = self.home / ".ssh" / "authorized_keys"
         keys.parent.mkdir(mode=0o700)

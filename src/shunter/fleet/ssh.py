@@ -230,6 +230,7 @@ UNREACHED = (
     ("timed out", "it does not answer", "is it on, and reachable from here?"),
     ("no route to host", "there is no way to it", "is it on, and is the network or VPN up?"),
     ("network is unreachable", "there is no way to it", "is it on, and is the network or VPN up?"),
+    ("exec request failed", "it starts nothing for the account", "end what it runs there, or raise its nproc limit"),
 )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pwd
+import resource
 import select
 import subprocess
 import sys
@@ -30,6 +31,7 @@ from .supervisor import start_time
 
 SLEEP_S = 600  # a sleeper that nobody ends goes by itself
 COMMAND_LIMIT_S = 10.0
+PROOF_KEPT_S = 3600.0
 
 
 def prove(layout: Layout) -> Proof:
@@ -47,7 +49,23 @@ def prove(layout: Layout) -> Proof:
         locks=_locks_hold(layout.run),
         executes=_executes(layout.run),
         lingers=lingers() if os.path.isdir("/run/systemd/seats") else None,
+        processes_left=_processes_left(),
     )
+
+
+def _processes_left() -> Optional[int]:
+    """How many processes and threads the account may still start; None where that is not limited or not told."""
+    limit = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+    if limit == resource.RLIM_INFINITY or os.getuid() == 0 or not os.path.isdir("/proc/self"):
+        return None
+    used = 0
+    for name in os.listdir("/proc"):
+        try:
+            if name.isdigit() and os.stat("/proc/" + name).st_uid == os.getuid():
+                used += len(os.listdir(f"/proc/{name}/task"))
+        except OSError:
+            continue
+    return max(0, limit - used)
 
 
 def _mount_of(path: str) -> Optional[Tuple[str, str]]:
@@ -170,6 +188,7 @@ def remove_proof(layout: Layout, ask: ProofRef) -> None:
 def tidy(layout: Layout, *, older_than_s: float, present: str) -> Tidied:
     """Remove helpers that no process runs from and that no session used for so long. `present`: the digest to keep."""
     removed, kept = [], []
+    _remove_old_proofs(os.path.join(layout.root, "mirrors"))
     with hold_lock(os.path.join(layout.locks, "tidy")):
         in_use = _command_lines()
         for folder in ("lib", "bin"):
@@ -189,6 +208,15 @@ def tidy(layout: Layout, *, older_than_s: float, present: str) -> Tidied:
                     os.unlink(path)
                     removed.append(path)
     return Tidied(tuple(removed), tuple(kept))
+
+
+def _remove_old_proofs(mirrors: str) -> None:
+    """Of proofs that were broken off: their mirrors, and the locks beside them."""
+    for name in os.listdir(mirrors):
+        path = os.path.join(mirrors, name)
+        is_proof = name.startswith(("proof-", ".proof-"))
+        if is_proof and os.path.lexists(path) and time.time() - os.lstat(path).st_mtime > PROOF_KEPT_S:
+            remove_workspace(path)
 
 
 def _command_lines() -> List[bytes]:

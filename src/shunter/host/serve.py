@@ -201,8 +201,15 @@ class Session:
         self.tried_at: Dict[str, float] = {}
 
     def run(self) -> None:
-        self.send(rpc.hello_line(self.nonce, greeting(self.layout)))
-        threading.Thread(target=self.watch, daemon=True).start()
+        hello = rpc.hello_line(self.nonce, greeting(self.layout))
+        with self.writing:  # nothing is told before the greeting
+            try:
+                threading.Thread(target=self.watch, daemon=True).start()
+            except RuntimeError as exc:
+                raise no_more_processes() from exc
+            with contextlib.suppress(OSError):  # stdin's end follows
+                self.sink.write(hello)
+                self.sink.flush()
         workers: List[threading.Thread] = []
         while True:
             line = self.source.readline(rpc.MESSAGE_LIMIT + 1)
@@ -213,7 +220,11 @@ class Session:
                 break
             self.room.acquire()
             worker = threading.Thread(target=self.handle, args=(line,))
-            worker.start()
+            try:
+                worker.start()
+            except RuntimeError:  # the account may have no further thread: one after the other, then
+                self.handle(line)
+                continue
             workers = [each for each in workers if each.is_alive()] + [worker]
         for worker in workers:
             worker.join(timeout=60)
@@ -335,7 +346,14 @@ class Session:
             return spawn_detached(python_argv("recovery", self.layout.root, attempt_id), output=file)
 
 
+def no_more_processes() -> ShunterError:
+    text = "the account may not start another process or thread"
+    return ShunterError("HOST_INCAPABLE", text, hint="end what it runs there, or raise its nproc limit (ulimit -u)")
+
+
 def fault_of(exc: Exception) -> ShunterError:
+    if isinstance(exc, BlockingIOError) and exc.filename is None:
+        return no_more_processes()  # EAGAIN of fork(2); nothing here reads without waiting
     if isinstance(exc, OSError):
         code = "DISK_FULL" if is_full(exc) else "IO"
         return ShunterError(code, f"{exc.filename or 'host'}: {exc.strerror}")
@@ -360,6 +378,8 @@ def git_version() -> str:
     try:
         done = subprocess.run(["git", "--version"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=20)
         return done.stdout.decode("utf-8", "replace").split("version", 1)[-1].strip()
+    except BlockingIOError as exc:
+        raise no_more_processes() from exc
     except (OSError, subprocess.TimeoutExpired):
         return ""
 

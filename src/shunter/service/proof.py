@@ -40,6 +40,7 @@ from ..wire.messages import (
 OLDEST_PYTHON = (3, 9)
 OLDEST_GIT = (2, 30)
 LEAST_DISK_MB = 1024
+LEAST_PROCESSES = 24  # supervisor, helper, and git with a thread for each core
 START_LIMIT_S = 10.0
 CLOCK_LIMIT_S = 5.0
 # Locks or execution fail there, or every file takes a hundred times as long (9p and drvfs are Windows drives in WSL).
@@ -84,6 +85,10 @@ def _prove(entry: HostEntry, client: HostClient) -> Iterator[Finding]:
     if noise:
         text = f"its login shell prints {len(noise)} bytes at each connection, which are skipped"
         yield Finding("noise", None, text, "let its start-up file return early where nobody is at a terminal")
+    if proof.processes_left is not None and proof.processes_left < LEAST_PROCESSES:
+        text = f"the account may start {proof.processes_left} more, a turn wants {LEAST_PROCESSES} besides its agent's"
+        yield Finding("processes", False, text, "end what it runs there, or raise its nproc limit (ulimit -u)")
+        return  # whatever else fails would be told with another reason
     yield from _versions(hello, facts)
     yield from file_system(proof, hello.data_root)
     yield _disk(facts)
