@@ -303,6 +303,38 @@ def end_master(pool, name: str) -> Path:
     return path
 
 
+class TestRemoval:
+    def test_nothing_of_the_accounts_is_left_after_a_purge(self, pool, machine, an_account):
+        host = an_account()
+        machine.inside(f"install -d -o {host.user} /home/{host.user}/.local /home/{host.user}/.local/share")
+        owned = f"find / -xdev -user {host.user} -not -path '/proc/*' | sort"
+        before = machine.inside(owned)
+        pool.add(host)
+        works(pool, host)
+        assert machine.inside(owned) != before
+        assert "removed" in text_of(pool.world.run("host", "remove", host.name, "--purge", "--yes"))
+        assert machine.inside(owned) == before
+
+    @needs_own_users
+    def test_a_purge_follows_no_link_and_ends_what_an_earlier_one_began(self, pool):
+        host = pool.a_host("one")
+        pool.add(host)
+        pool.without_local()
+        outside = host.home / "outside"
+        outside.mkdir(mode=0o755)
+        (outside / "kept").touch()
+        shutil.chown(outside, host.user)
+        line = f"ln -s {outside} mine; ln -s /usr/lib theirs; mkdir -p shut/in; touch shut/in/x; chmod 0 shut"
+        pool.world.wait(pool.world.submit(line))
+        half = pool.root_of(host).with_name("shunter.removing-7") / "tasks"
+        half.mkdir(parents=True)
+        shutil.chown(half.parent, host.user)
+        shutil.chown(half, host.user)
+        assert "removed" in text_of(pool.world.run("host", "remove", "one", "--purge", "--yes"))
+        assert not pool.root_of(host).exists() and not half.parent.exists()
+        assert (outside / "kept").exists() and outside.stat().st_mode & 0o777 == 0o755
+
+
 class TestSetUp:
     def test_broken_off_at_any_moment_and_begun_again(self, pool):
         host = pool.a_host("one")
