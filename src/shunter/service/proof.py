@@ -250,5 +250,6 @@ def _agents(facts: Facts) -> Iterator[Finding]:
             boxed.setdefault(each, []).append(agent)
     for program, agents in sorted(boxed.items()):
         path = facts.programs.get(program)
-        remedy = None if path else f"install {program}: without it {' and '.join(agents)} run without their sandbox"
+        whose = f"{agents[0]} runs without its" if len(agents) == 1 else f"{' and '.join(agents)} run without their"
+        remedy = None if path else f"install {program}: without it {whose} sandbox"
         yield Finding(f"program {program}", None, path or "not found", remedy)
