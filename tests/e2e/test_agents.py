@@ -170,3 +170,39 @@ def test_a_cancelled_turn_leaves_no_process_of_the_agent(project, agent, agent_c
     (status,) = project.wait(task)
     assert status["turn"]["state"] == "cancelled"
     project.assert_nothing_left_over()
+
+
+def test_a_host_is_asked_who_is_signed_in(world, agent_clis, agent_home):
+    """With the real CLIs, in homes that nobody signed in to, then with a stored login and with one in a profile."""
+    programs = str(Path(agent_clis.codex).parent)
+    codex_home = agent_home.path / "codex"
+    (world.home / ".profile").write_text(f"PATH={programs}:$PATH\nCODEX_HOME={codex_home}\nexport PATH CODEX_HOME\n")
+    (world.home / ".bash_profile").write_text(". ~/.profile\n")
+    world.configure(slots=1)
+    with world.config.open("a") as config:
+        config.write('[[hosts]]\nname = "other"\nenabled = false\ndata_root = "/tmp/unused"\n')
+    world.config.write_text(world.config.read_text().replace("slots = 1", "slots = 1\nreserve_mb = 100", 1))
+
+    def found(agent: str) -> dict:
+        (each,) = [each for each in world.json("host", "check", "local") if each["what"] == f"agent {agent}"]
+        return each
+
+    for agent, remedy in (("codex", "codex login"), ("claude", "claude auth login")):
+        assert "not signed in" in found(agent)["found"] and remedy in found(agent)["remedy"]
+    task = world.out("submit", "-a", "codex", "do it")
+    eventually(lambda: "nobody is signed in to codex" in world.out("status", task))
+    profile = world.config.parent / "env" / "work.env"
+    profile.parent.mkdir(parents=True, exist_ok=True)
+    profile.write_text("ANTHROPIC_API_KEY=sk-ant-fake\n")
+    profile.chmod(0o600)
+    subprocess.run(
+        [agent_clis.codex, "login", "--with-api-key"], input=b"sk-fake", env=agent_home.environment(), check=True
+    )
+    assert found("codex")["found"].endswith("signed in") and "codex-cli" in found("codex")["found"]
+    assert "not signed in" in found("claude")["found"] and found("claude@work")["found"].endswith(", signed in")
+    assert "sk-" not in (world.data / "agents.json").read_text()
+    assert [each["agents"] for each in world.json("hosts", "--refresh") if each["name"] == "local"] == [
+        ["claude@work", "codex", "codex@work"]
+    ]
+    eventually(lambda: world.json("status", task)["phrase"] != "waiting")
+    world.run("cancel", task)

@@ -25,6 +25,7 @@ from .contract import (
     OVERLOAD,
     SESSION_UNKNOWN,
     USAGE_ERROR,
+    AuthCheck,
     Ended,
     Event,
     Launch,
@@ -97,6 +98,13 @@ def launch(turn: Turn) -> Launch:
 
 def version_argv(command: Tuple[str, ...] = ()) -> Tuple[str, ...]:
     return (*(command or ("claude",)), "--version")
+
+
+def auth_check() -> Optional[AuthCheck]:
+    """It tells whether there is any login, not whether that is any good."""
+    names = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
+    others = ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX")
+    return AuthCheck(("auth", "status"), (*names, *others), "claude auth login")
 
 
 def sandbox_programs() -> Tuple[str, ...]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any, Dict, List, Optional, Tuple
 
 from ..wire.messages import Usage
-from .contract import Ended, Event, Launch, Outcome, SessionRule, Turn
+from .contract import AuthCheck, Ended, Event, Launch, Outcome, SessionRule, Turn
 from .options import check_options
 from .result import find_result
 from .stream import EVENTS_PER_LINE, bounded, count_at, list_at, one_line, parse_object, text_at
@@ -60,6 +60,11 @@ def _resume_sandbox(permission: str) -> List[str]:
 
 def version_argv(command: Tuple[str, ...] = ()) -> Tuple[str, ...]:
     return (*(command or ("codex",)), "--version")
+
+
+def auth_check() -> Optional[AuthCheck]:
+    """It looks at the stored login only."""
+    return AuthCheck(("login", "status"), ("CODEX_API_KEY",), "codex login")
 
 
 def sandbox_programs() -> Tuple[str, ...]:

@@ -1,6 +1,6 @@
 """What an agent adapter is (T9-T12): a description without I/O.
 
-An adapter module has these four functions and nothing else public. `launch` is used at home to build what the host
+An adapter module has these functions and nothing else public. `launch` is used at home to build what the host
 will start; `read_event` renders logs at home; `find_outcome` runs in the publisher on the host. Nothing here opens a
 file, reads the clock or looks at the environment; text from an agent is untrusted and never raises.
 
@@ -8,6 +8,7 @@ file, reads the clock or looks at the environment; text from an agent is untrust
     read_event(line: bytes) -> list[Event]  one line of stdout, without its newline; [] when there is nothing to show
     find_outcome(ended: Ended) -> Outcome   what the end was, with the evidence
     version_argv(command) -> tuple          the cheap command that proves that the program is there
+    auth_check() -> AuthCheck | None        how it is asked whether it is signed in; None: nobody can tell
 """
 
 from __future__ import annotations
@@ -67,6 +68,15 @@ class Launch:
     files: Dict[str, str] = field(default_factory=dict)  # written into {job} before the start, mode 0600
     wants_schema: bool = False  # the host writes the result schema to {schema}
     permission: str = "workspace"  # what is really in force; the fallback is recorded (T12)
+
+
+@dataclass(frozen=True)
+class AuthCheck:
+    """How to ask an agent whether it is signed in without starting a refresh of its token; exit status 0 yes, 1 no."""
+
+    argv: Tuple[str, ...]  # behind the program
+    variables: Tuple[str, ...]  # any of these set stands for a login
+    remedy: str  # what a person types there
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,20 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from ..wire.errors import ShunterError
 from ..wire.messages import Usage
-from .contract import CRASHED, DONE, FAILED, LOST, NO_CHANGES, Ended, Event, Launch, Outcome, SessionRule, Turn
+from .contract import (
+    CRASHED,
+    DONE,
+    FAILED,
+    LOST,
+    NO_CHANGES,
+    AuthCheck,
+    Ended,
+    Event,
+    Launch,
+    Outcome,
+    SessionRule,
+    Turn,
+)
 from .options import check_options
 from .resets import limit_of
 from .result import Result, find_block, find_result
@@ -71,6 +84,10 @@ def _filled(word: str, values: Mapping[str, Optional[str]]) -> str:
 def version_argv(command: Tuple[str, ...] = ()) -> Tuple[str, ...]:
     """Looks for the program instead of running it: what it would do is not known."""
     return ("sh", "-c", 'command -v -- "$0"', command[0] if command else "sh")
+
+
+def auth_check() -> Optional[AuthCheck]:
+    return None
 
 
 def sandbox_programs() -> Tuple[str, ...]:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import importlib
 import shlex
-from typing import List, NamedTuple, Protocol, Tuple, cast
+from typing import List, NamedTuple, Optional, Protocol, Tuple, cast
 
 from ..wire.errors import ShunterError
-from .contract import Ended, Event, Launch, Outcome, Turn
+from .contract import AuthCheck, Ended, Event, Launch, Outcome, Turn
 
 MODULES = {
     "claude": "shunter.agents.claude",
@@ -24,6 +24,7 @@ class Adapter(Protocol):
 
     def launch(self, turn: Turn) -> Launch: ...
     def version_argv(self, command: Tuple[str, ...] = ()) -> Tuple[str, ...]: ...
+    def auth_check(self) -> Optional[AuthCheck]: ...
     def sandbox_programs(self) -> Tuple[str, ...]: ...
     def prepare_prompt(self, text: str) -> str: ...
     def find_outcome(self, ended: Ended) -> Outcome: ...

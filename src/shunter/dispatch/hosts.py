@@ -83,14 +83,9 @@ def reached_as(host: HostConfig) -> str:
     return repr(how_reached(host))
 
 
-def program_names() -> tuple[str, ...]:
-    """The programs of the built-in agents and of their sandboxes."""
-    names = set()
-    for adapter in MODULES:
-        if adapter != "exec":
-            names.add(load(adapter).version_argv()[0])
-            names.update(load(adapter).sandbox_programs())
-    return tuple(sorted(names))
+def sandbox_names() -> tuple[str, ...]:
+    """The programs that sandboxes of the built-in agents need."""
+    return tuple(sorted({each for adapter in MODULES for each in load(adapter).sandbox_programs()}))
 
 
 def probe_host(entry: HostEntry, before: Observation | None) -> Observation:
@@ -98,7 +93,8 @@ def probe_host(entry: HostEntry, before: Observation | None) -> Observation:
     way = reached_as(entry.config)
     try:
         hello = entry.client.session().hello
-        facts: Facts = entry.client.call("host.facts", FactsAsk(program_names()), limit_s=30.0)
+        ask = FactsAsk(sandbox_names(), agents=True)
+        facts: Facts = entry.client.call("host.facts", ask, limit_s=60.0)
     except ShunterError as exc:
         return failed(before, entry.name, way, exc, now=time.time())
     return answered(entry.name, way, hello, facts, now=time.time())
@@ -141,6 +137,7 @@ def view_host(
         outdated=broken and seen is not None and seen.error_code == "HOST_OUTDATED",
         held_back=held_back(seen, drain),
         agents=agents_of(facts, agents),
+        signed_out=signed_out_of(facts),
         capabilities=frozenset(host.tags),
     )
 
@@ -157,12 +154,23 @@ def held_back(seen: Observation | None, drain: Drain | None) -> str | None:
     return None
 
 
-def agents_of(facts: Facts | None, configured: Mapping[str, AgentConfig]) -> frozenset[str] | None:
-    """Agents whose program is there; None when nobody looked. Whether they are signed in is not asked.
+ANY_PROFILE = "@*"
 
-    One that somebody configured with a command of its own is taken to be there.
+
+def agents_of(facts: Facts | None, configured: Mapping[str, AgentConfig]) -> frozenset[str] | None:
+    """Agents that a turn may use, as `agent` and `agent@profile`; None when nobody looked.
+
+    Its program is there and it says that it is signed in; no answer counts as no. Nobody asks one that cannot tell, nor
+    one that somebody configured with a command of its own: those are taken at their word, with any profile.
     """
-    if facts is None or not facts.programs:
+    if facts is None or facts.agents is None:
         return None
-    found = {name for name in MODULES if name != "exec" and facts.programs.get(load(name).version_argv()[0])}
-    return frozenset({"exec", *found, *(each.adapter for each in configured.values() if each.command)})
+    found = {name for name, each in facts.agents.items() if each.signed_in or not each.can_be_asked}
+    trusted = {"exec", *(each.adapter for each in configured.values() if each.command)}
+    return frozenset({*found, *trusted, *(name + ANY_PROFILE for name in trusted)})
+
+
+def signed_out_of(facts: Facts | None) -> frozenset[str]:
+    if facts is None or facts.agents is None:
+        return frozenset()
+    return frozenset(name for name, each in facts.agents.items() if each.can_be_asked and not each.signed_in)

@@ -117,12 +117,27 @@ def load_login_environment(layout: Layout) -> Dict[str, str]:
     return found
 
 
+def profiles_directory() -> str:
+    config = os.environ.get("XDG_CONFIG_HOME") or os.path.join(minimal_environment()["HOME"], ".config")
+    return os.path.join(config, "shunter", "env")
+
+
+def list_profiles() -> Dict[str, Dict[str, str]]:
+    """By name; those that a turn could not use are left out."""
+    found = {}
+    with contextlib.suppress(OSError):
+        for name in sorted(os.listdir(profiles_directory())):
+            if name.endswith(".env"):
+                with contextlib.suppress(ShunterError):
+                    found[name[:-4]] = load_profile(name[:-4])
+    return found
+
+
 def load_profile(name: str) -> Dict[str, str]:
     """`$XDG_CONFIG_HOME/shunter/env/<name>.env`: NAME=value lines, mode 0600, put there by the operator."""
     if not is_host_name(name):
         raise ShunterError("ENV_PROFILE_UNKNOWN", f"{name!r} is not a profile name: lower case, digits, . _ -")
-    config = os.environ.get("XDG_CONFIG_HOME") or os.path.join(minimal_environment()["HOME"], ".config")
-    path = os.path.join(config, "shunter", "env", name + ".env")
+    path = os.path.join(profiles_directory(), name + ".env")
     try:
         with open(path, encoding="utf-8") as file:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)

@@ -49,6 +49,7 @@ from ..wire.messages import (
     Tidied,
     TidyAsk,
 )
+from ..wire.record import changed
 from .bell import heard, open_bell
 from .closing import close_task
 from .detached import spawn_detached
@@ -62,6 +63,7 @@ from .layout import Layout
 from .ledger import LEASE_TTL_S, Ledger
 from .logs import log_end, read_chunk
 from .mirror import ensure_mirror, pin_base
+from .probes import agent_facts
 from .recovery import needs_recovery
 from .signals import read_exited
 from .status import cancel_attempt, read_status, supervisor_state
@@ -87,8 +89,10 @@ class Host:
         running = tuple(self.ledger.accepted_attempts())
         # Agents run with the login shell's PATH, and a session of ssh has another one.
         path = load_login_environment(self.layout).get("PATH") if ask.programs else None
+        agents = agent_facts(self.layout, fresh=ask.fresh) if ask.agents else None
         reserved = self.ledger.reserved()
-        return probe_facts(self.layout.root, reserved=reserved, running=running, programs=ask.programs, path=path)
+        found = probe_facts(self.layout.root, reserved=reserved, running=running, programs=ask.programs, path=path)
+        return changed(found, agents=agents)
 
     def host_prove(self, ask: Nothing) -> Proof:
         from .proof import prove

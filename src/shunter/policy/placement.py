@@ -27,7 +27,8 @@ class HostView:
     unreached: str | None = None  # words: why not
     outdated: bool = False  # speaks another protocol version
     held_back: str | None = None  # words: drained, under pressure, set aside by the circuit breaker, …
-    agents: frozenset[str] | None = None  # usable ones; None = not known, which excludes nothing
+    agents: frozenset[str] | None = None  # usable, as agent@profile too; None = nobody looked, which excludes nothing
+    signed_out: frozenset[str] = frozenset()  # agents that are there and say that nobody is signed in
     capabilities: frozenset[str] = frozenset()
     worktree_ids: frozenset[str] = frozenset()  # of tasks that were here last
     project_ids: frozenset[str] = frozenset()
@@ -73,7 +74,10 @@ def reason_against(row: Row, host: HostView, *, now: float) -> Reason | None:
         return Reason("DISABLED", "it is switched off in the configuration")
     if host.outdated:
         return Reason("HOST_OUTDATED", f"the helper of this version is missing: shunter host setup {host.name}")
-    if host.agents is not None and wishes.agent not in host.agents:
+    if host.agents is not None and not host.agents & {wishes.agent, wishes.agent.partition("@")[0] + "@*"}:
+        if wishes.agent in host.signed_out:
+            text = f"nobody is signed in to {wishes.agent} there: shunter host check {host.name}"
+            return Reason("AGENT_SIGNED_OUT", text)
         return Reason("AGENT_MISSING", f"it has no usable {wishes.agent}")
     missing = sorted(set(wishes.capabilities) - host.capabilities)
     if missing:

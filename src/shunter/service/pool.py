@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
-from ..dispatch.hosts import HostEntry, memory_budget_mb, open_hosts, probe_host, reached_as, view_host
+from ..dispatch.hosts import ANY_PROFILE, HostEntry, memory_budget_mb, open_hosts, probe_host, reached_as, view_host
 from ..fleet.config import HostConfig
 from ..fleet.observations import Observation, asking, failed, load_observations, record_observation
 from ..model.records import Drain, Row, Turn
@@ -53,7 +53,7 @@ def observe_pool(home: Home, *, refresh: bool = False) -> list[HostStatus]:
             seen = load_observations(home.places)
             due = _due(entries, seen, refresh=refresh, since=started)
             if mine and due:
-                found = _ask(due, seen, limit_s=INSIST_LIMIT_S if refresh else LIMIT_S)
+                found = _ask(due, seen, insists=refresh)
                 for each in found.values():
                     record_observation(home.places, each)
                 seen = {**seen, **found}
@@ -77,8 +77,9 @@ def _due(
     return due
 
 
-def _ask(due: list[HostEntry], seen: Mapping[str, Observation], *, limit_s: float) -> dict[str, Observation]:
+def _ask(due: list[HostEntry], seen: Mapping[str, Observation], *, insists: bool) -> dict[str, Observation]:
     """All in parallel; whoever does not answer in time is unknown, and its thread is left behind."""
+    limit_s = INSIST_LIMIT_S if insists else LIMIT_S
     pool = ThreadPoolExecutor(ASKED_AT_ONCE, thread_name_prefix="ask")
     asked = {pool.submit(probe_host, entry, seen.get(entry.name)): entry for entry in due}
     found: dict[str, Observation] = {}
@@ -126,7 +127,7 @@ def _status(host: HostConfig, view: HostView, known: Observation | None, earlier
     state, reason = state_of(view, known)
     agents = None
     if facts is not None and view.agents is not None:
-        agents = tuple(sorted(name for name in view.agents if name != "exec"))
+        agents = tuple(sorted(name for name in view.agents if name != "exec" and not name.endswith(ANY_PROFILE)))
     return HostStatus(
         name=host.name,
         state=state,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..agents.table import MODULES, load
-from ..dispatch.hosts import HostEntry, make_transport, program_names
+from ..dispatch.hosts import HostEntry, make_transport, sandbox_names
 from ..fleet.client import HostClient
 from ..fleet.places import Places
 from ..fleet.ssh import OWN_CONNECTION
@@ -22,6 +22,7 @@ from ..host.gitrun import run_git
 from ..wire.errors import ShunterError
 from ..wire.ids import new_attempt_id, new_task_id, turn_id
 from ..wire.messages import (
+    AgentFacts,
     Facts,
     FactsAsk,
     Hello,
@@ -75,7 +76,7 @@ def _prove(entry: HostEntry, client: HostClient) -> Iterator[Finding]:
         asked_at = time.time()
         proof: Proof = client.call("host.prove", Nothing())
         answered_at = time.time()
-        facts: Facts = client.call("host.facts", FactsAsk(program_names()))
+        facts: Facts = client.call("host.facts", FactsAsk(sandbox_names(), agents=True, fresh=True))
     except ShunterError as exc:
         yield Finding("reached", False, f"{exc.code}: {exc.text}", exc.hint)
         return
@@ -98,7 +99,7 @@ def _prove(entry: HostEntry, client: HostClient) -> Iterator[Finding]:
     if entry.config.ssh is not None:
         yield _survival(client, proof)
     yield _git(entry, client, hello)
-    yield from _agents(facts)
+    yield from _agents(facts, proof.user)
 
 
 def _versions(hello: Hello, facts: Facts) -> Iterator[Finding]:
@@ -238,14 +239,15 @@ def _clean(client: HostClient, ref: ProofRef, lease: Lease | None, attempt: str)
         pass  # the lease ends by itself; a mirror of a few hundred bytes stays
 
 
-def _agents(facts: Facts) -> Iterator[Finding]:
+def _agents(facts: Facts, user: str) -> Iterator[Finding]:
     """A program that is not there is no fault: a host need not have every agent."""
     boxed: dict[str, list[str]] = {}
-    for agent in sorted(MODULES):
-        if agent == "exec":
-            continue
-        program = load(agent).version_argv()[0]
-        yield Finding(f"program {program}", None, facts.programs.get(program) or "not on the PATH of the login shell")
+    found = facts.agents or {}
+    for agent in sorted(name for name in MODULES if name != "exec"):
+        for name in sorted(each for each in found if each.partition("@")[0] == agent):
+            yield _agent(name, found[name], user)
+        if agent not in found:
+            yield Finding(f"agent {agent}", None, "not on the PATH of the login shell")
         for each in load(agent).sandbox_programs():
             boxed.setdefault(each, []).append(agent)
     for program, agents in sorted(boxed.items()):
@@ -253,3 +255,16 @@ def _agents(facts: Facts) -> Iterator[Finding]:
         whose = f"{agents[0]} runs without its" if len(agents) == 1 else f"{' and '.join(agents)} run without their"
         remedy = None if path else f"install {program}: without it {whose} sandbox"
         yield Finding(f"program {program}", None, path or "not found", remedy)
+
+
+def _agent(name: str, facts: AgentFacts, user: str) -> Finding:
+    version = facts.version or "its version is not known"
+    check = load(name.partition("@")[0]).auth_check()
+    if check is None:
+        return Finding(f"agent {name}", None, f"{version}; it does not tell whether it is signed in")
+    if facts.signed_in:
+        return Finding(f"agent {name}", None, f"{version}, signed in")
+    profile = name.partition("@")[2]
+    remedy = f"there, as {user}: {check.remedy}" + (f" (with env/{profile}.env)" if profile else "")
+    told = "not signed in" if facts.signed_in is False else "gave no answer whether it is signed in"
+    return Finding(f"agent {name}", None, f"{version}, {told}", remedy)

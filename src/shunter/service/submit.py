@@ -247,7 +247,7 @@ def _row(task: Task, turn: Turn, repo: Repository, choice: AgentChoice) -> Row:
 
 def requirements_of(task: Task, adapter: str, object_format: str) -> Requirements:
     return Requirements(
-        agent=adapter,
+        agent=f"{adapter}@{task.options.env_profile}" if task.options.env_profile else adapter,
         slots=task.options.slots,
         memory_mb=task.options.memory_mb,
         object_format=object_format,

@@ -31,6 +31,16 @@ class Hello:
 
 
 @dataclass(frozen=True)
+class AgentFacts:
+    """An agent whose program is there."""
+
+    version: Optional[str]  # as it prints it
+    signed_in: Optional[bool]  # None: it gave no answer, or nobody can ask it
+    can_be_asked: bool
+    checked_at: float  # by the host's clock
+
+
+@dataclass(frozen=True)
 class Facts:
     """Measured now, or None: never invented."""
 
@@ -50,11 +60,14 @@ class Facts:
     kernel: Optional[str] = None
     system: str = ""  # linux, wsl, darwin, …
     now: Optional[float] = None  # the host's wall clock
+    agents: Optional[Dict[str, AgentFacts]] = None  # by `agent` and `agent@profile`; None: not asked for
 
 
 @dataclass(frozen=True)
 class FactsAsk:
     programs: Tuple[str, ...] = ()
+    agents: bool = False  # which there are and whether they are signed in, at most 15 minutes old
+    fresh: bool = False  # those asked now
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pytest
 from shunter.agents.table import MODULES, known_names, load, parse_name
 from shunter.wire.errors import ShunterError
 
-FUNCTIONS = {"launch", "read_event", "find_outcome", "version_argv", "prepare_prompt", "sandbox_programs"}
+FUNCTIONS = {"launch", "read_event", "find_outcome", "version_argv", "prepare_prompt", "sandbox_programs", "auth_check"}
 
 
 @pytest.mark.parametrize("name", ["codex", "claude", "exec", "exec:make -j2"])

@@ -1,0 +1,117 @@
+"""Which agents this account has, of which version, and whether they are signed in (T18).
+
+Asked of the agents themselves, by commands that start no refresh of a token, with the environment that a turn would
+have: once for the account and once for each profile. Kept for 15 minutes in `agents.json`; what is older is asked again
+in the background, by one process at a time, and until then it is what is known.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from typing import Dict, Optional, Tuple
+
+from ..agents.table import MODULES, load
+from ..wire.codec import decode, encode
+from ..wire.errors import ShunterError
+from ..wire.messages import AgentFacts
+from .durable import write_durably
+from .environment import list_profiles, load_login_environment
+from .flock import hold_lock, try_lock
+from .layout import Layout
+
+KEPT_S = 900.0
+DOUBTED_S = 60.0  # a no, or no answer: somebody may be signing in right now
+COMMAND_LIMIT_S = 20.0
+
+
+def agent_facts(layout: Layout, *, fresh: bool = False) -> Dict[str, AgentFacts]:
+    """By `agent` and `agent@profile`; one that is not there is left out. `fresh`: asked now, which takes seconds."""
+    known = _read(layout)
+    if fresh or not known:
+        with hold_lock(os.path.join(layout.locks, "agents")):
+            _refresh(layout)
+        return _read(layout)
+    now = time.time()
+    if not all(0 <= now - each.checked_at < (KEPT_S if each.signed_in else DOUBTED_S) for each in known.values()):
+        with contextlib.suppress(RuntimeError):  # the account may have no further thread
+            threading.Thread(target=_refresh_unless_somebody_does, args=(layout,), daemon=True).start()
+    return known
+
+
+def _path(layout: Layout) -> str:
+    return os.path.join(layout.root, "agents.json")
+
+
+def _read(layout: Layout) -> Dict[str, AgentFacts]:
+    try:
+        with open(_path(layout), encoding="utf-8") as file:
+            found: Dict[str, AgentFacts] = decode(Dict[str, AgentFacts], json.load(file))
+            return found
+    except (OSError, ValueError, ShunterError):
+        return {}
+
+
+def _refresh_unless_somebody_does(layout: Layout) -> None:
+    with try_lock(os.path.join(layout.locks, "agents")) as mine:
+        if mine:
+            _refresh(layout)
+
+
+def _refresh(layout: Layout) -> None:
+    account = load_login_environment(layout)
+    found: Dict[str, AgentFacts] = {}
+    for profile, variables in [("", {}), *list_profiles().items()]:
+        for name in sorted(MODULES):
+            facts = ask_agent(name, {**account, **variables})
+            if facts is not None:
+                found[f"{name}@{profile}" if profile else name] = facts
+    with contextlib.suppress(OSError):  # advice; the next one asks again
+        write_durably(_path(layout), json.dumps(encode(found)).encode())
+
+
+def ask_agent(name: str, environment: Dict[str, str]) -> Optional[AgentFacts]:
+    """None when its program is not there, and for `exec`, which is no program of its own."""
+    adapter = load(name)
+    program = shutil.which(adapter.version_argv()[0], path=environment.get("PATH"))
+    if name == "exec" or program is None:
+        return None
+    version = _run((program, *adapter.version_argv()[1:]), environment)
+    check = adapter.auth_check()
+    signed_in: Optional[bool] = None
+    if check is not None and any(environment.get(each) for each in check.variables):
+        signed_in = True
+    elif check is not None:
+        status = _run((program, *check.argv), environment)[0]
+        signed_in = {0: True, 1: False}.get(status) if status is not None else None
+    told = version[1].strip().splitlines() if version[0] == 0 else []
+    return AgentFacts(told[0][:80] if told else None, signed_in, check is not None, time.time())
+
+
+def _run(argv: Tuple[str, ...], environment: Dict[str, str]) -> Tuple[Optional[int], str]:
+    """Exit status (None: it did not end in time or could not start) and the beginning of its output."""
+    try:
+        child = subprocess.Popen(
+            argv,
+            env=environment,
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except OSError:
+        return None, ""
+    try:
+        out = child.communicate(timeout=COMMAND_LIMIT_S)[0]
+        return child.returncode, out[:4096].decode("utf-8", "replace")
+    except subprocess.TimeoutExpired:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.communicate()
+        return None, ""
