@@ -1,6 +1,9 @@
 # What a contributor types. Each target is one script under tools/, so that it can be read and run without make.
 
-.PHONY: setup demo test check bench
+.PHONY: setup demo test check bench campaign
+
+PART ?= cuts
+ROUNDS ?= 100
 
 setup: ## .venv with everything that development needs; needs Python 3.11 or newer and git, no root
 	@tools/setup
@@ -13,6 +16,9 @@ test: ## the whole suite, on the default Python, the oldest a host may have, and
 
 check: setup ## format, lint, types, floors, oldest Python, generated files
 	@tools/check
+
+campaign: setup ## random faults against a pool of its own: PART, ROUNDS, SEED; CONTRIBUTING.md tells more
+	@tools/campaign --part $(PART) --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
 
 bench: setup ## figures of docs/performance.md; see bench/run
 	@bench/run

@@ -1,9 +1,10 @@
-"""A pool of one end-to-end test: home, and hosts reached by a real sshd."""
+"""Home and its pool of hosts, for tests: one world, one lab of real sshd hosts."""
 
 from __future__ import annotations
 
 import shlex
 import shutil
+import sqlite3
 import tempfile
 import tomllib
 from pathlib import Path
@@ -16,12 +17,12 @@ from ssh_lab import Lab, LabHost
 class Pool:
     """Home and its hosts. As an ordinary user all hosts are one account, so each gets a data root of its own."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, kind: type[Lab] = Lab) -> None:
         self.world = World(root)
         # Not below pytest's directory: whenever a pytest starts it closes that to other accounts.
         self.shared = Path(tempfile.mkdtemp(prefix="shunter-lab-"))
         self.shared.chmod(0o755)
-        self.lab = Lab(self.shared / "lab")
+        self.lab = kind(self.shared / "lab")
         self.world.config.write_text("[limits]\nterm_grace_s = 1\nquiet_s = 1\nbackground_grace_s = 1\n")
 
     def a_host(self, name: str, shell: str = "bash", **options: str) -> LabHost:
@@ -37,6 +38,10 @@ class Pool:
         place = () if host.is_own_user or "--data-root" in words else ("--data-root", str(self.root_of(host)))
         command = shlex.join(self.lab.ssh_command)
         return self.world.run("host", "add", host.name, "--ssh-command", command, *place, *words, status=status)
+
+    def ledger(self, host: LabHost, sql: str) -> list[tuple]:
+        with sqlite3.connect(self.root_of(host) / "ledger.db", timeout=30) as db:
+            return db.execute(sql).fetchall()
 
     def hosts(self, *words: str) -> dict[str, dict]:
         return {each["name"]: each for each in self.world.json("hosts", *words)}

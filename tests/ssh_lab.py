@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -20,6 +21,7 @@ class Lab:
     """Keys, a client configuration and one server configuration a host, below one directory."""
 
     def __init__(self, root: Path) -> None:
+        os.environ.pop("XDG_RUNTIME_DIR", None)  # as in a world: then we look for sockets where its commands make them
         self.root = root
         root.mkdir(parents=True)
         root.chmod(0o755)
@@ -32,8 +34,11 @@ class Lab:
         self.hosts: dict[str, LabHost] = {}
 
     def add(self, name: str, *, shell: str = "/bin/bash", options: str = "") -> LabHost:
-        host = LabHost(self, name, shell, options)
-        self.hosts[name] = host
+        return self.keep(LabHost(self, name, shell, options))
+
+    def keep(self, host: LabHost) -> LabHost:
+        self.hosts[host.name] = host
+        host.start()
         return host
 
     @property
@@ -55,7 +60,8 @@ class LabHost:
     def __init__(self, lab: Lab, name: str, shell: str, options: str) -> None:
         self.lab, self.name = lab, name
         self.is_own_user = os.geteuid() == 0
-        self.user = f"shl-{os.getpid()}-{name}"[:31] if self.is_own_user else pwd.getpwuid(os.getuid()).pw_name
+        own = f"shl-{os.getpid()}-{lab.token[:4]}-{name}"[:31]
+        self.user = own if self.is_own_user else pwd.getpwuid(os.getuid()).pw_name
         self.home = lab.root / f"home-{name}"
         self.key = lab.root / f"hostkey-{name}"
         keygen(self.key)
@@ -75,15 +81,20 @@ class LabHost:
         )
         self.log = lab.root / f"sshd-{name}.log"
         self.proxy = lab.root / f"proxy-{name}"
-        self.come_back()
         self.trust()
-        with lab.config.open("a") as config:
+
+    def start(self) -> None:
+        self.come_back()
+        self.introduce(f"HostName {self.name}.{self.lab.token}.invalid\n  ProxyCommand {self.proxy}")
+
+    def introduce(self, way: str) -> None:
+        """Write the host into the client's configuration."""
+        with self.lab.config.open("a") as config:
             config.write(
-                f"Host {name}\n  HostName {name}.{lab.token}.invalid\n  HostKeyAlias lab-{name}\n"
-                f"  User {self.user}\n  IdentityFile {lab.key}\n"
-                f"  IdentitiesOnly yes\n  UserKnownHostsFile {lab.known_hosts}\n  GlobalKnownHostsFile /dev/null\n"
+                f"Host {self.name}\n  {way}\n  HostKeyAlias lab-{self.name}\n"
+                f"  User {self.user}\n  IdentityFile {self.lab.key}\n"
+                f"  IdentitiesOnly yes\n  UserKnownHostsFile {self.lab.known_hosts}\n  GlobalKnownHostsFile /dev/null\n"
                 f"  StrictHostKeyChecking yes\n  KexAlgorithms curve25519-sha256\n"
-                f"  ProxyCommand {self.proxy}\n"
             )
 
     def come_back(self) -> None:
@@ -101,6 +112,17 @@ class LabHost:
         aside.write_text(f"#!/bin/sh\nexec {command}\n")
         aside.chmod(0o755)
         aside.rename(self.proxy)
+
+    def kill_master(self) -> bool:
+        """End the client's shared connection; False when there was none."""
+        for option in socket_options():
+            check = [*self.lab.ssh_command, "-o", option, "-O", "check", self.name]
+            told = subprocess.run(check, capture_output=True, text=True, timeout=20)
+            found = re.search(r"pid=(\d+)", told.stdout + told.stderr)
+            if found:
+                os.kill(int(found[1]), 9)
+                return True
+        return False
 
     def connections(self) -> int:
         """How many there were so far."""

@@ -8,6 +8,10 @@ import subprocess
 import pytest
 from e2e_world import eventually
 
+from shunter.model.states import Step
+from shunter.store.sqlite import open_store
+from shunter.wire.ids import new_attempt_id
+
 
 @pytest.mark.parametrize(
     ("text", "words"),
@@ -66,6 +70,28 @@ def test_a_store_that_cannot_be_read_is_left_as_it_is(world, damage):
         done = world.run(*words, status=69)
         assert code in done.stderr
     assert path.read_bytes() == before
+
+
+def test_a_turn_that_waited_through_an_outage_has_all_its_tries_left(world):
+    world.config.write_text(world.config.read_text().replace("slots", "enabled = false\nslots"))
+    task = world.submit("echo x > x")
+    for pid in eventually(world.dispatcher_pids):
+        os.kill(pid, 9)
+    store = open_store(str(world.state / "store.db"))
+    (turn,) = store.load_turns(task)
+    leader = store.read_leader().owner
+    for _ in range(8):
+        attempt = new_attempt_id(turn.id)
+        assert store.claim_row(turn.id, host="local", attempt_id=attempt, owner=leader.id, now=1.0)
+        assert store.return_row(turn.id, attempt, Step.CLAIMED, actor="test", now=1.0, reason_code="HOST_UNREACHABLE")
+    store.close()
+    (world.data / "ledger.db").mkdir(parents=True)
+    world.configure()
+    world.run("reconcile")
+    eventually(lambda: "LEDGER_UNAVAILABLE" in world.log())
+    (world.data / "ledger.db").rmdir()
+    (found,) = world.wait(task, status=0)
+    assert found["phrase"] == "done"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")

@@ -12,6 +12,10 @@ from e2e_world import eventually, quoted
 from pool_world import Pool, text_of
 from ssh_lab import SSHD
 
+from shunter.fleet.client import HostClient
+from shunter.fleet.ssh import SshTransport
+from shunter.wire.messages import AttemptRef
+
 needs_own_users = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: accounts of their own")
 pytestmark = [
     pytest.mark.skipif(SSHD is None or shutil.which("ssh") is None, reason="no OpenSSH server here"),
@@ -265,6 +269,23 @@ class TestConnections:
         before = host.connections()
         for _ in range(10):
             assert pool.hosts("--refresh")["one"]["state"] == "ready"
+        assert host.connections() == before
+
+    def test_a_thousand_questions_of_many_clients_share_one_connection(self, pool):
+        host = pool.a_host("one")
+        pool.add(host)
+        pool.hosts("--refresh")
+        before = host.connections()
+        command = tuple(pool.lab.ssh_command)
+        root = None if host.is_own_user else str(pool.root_of(host))
+        clients = [HostClient(SshTransport("one", "one", data_root=root, command=command)) for _ in range(8)]
+        try:
+            for number in range(1000):
+                status = clients[number % len(clients)].call("attempt.status", AttemptRef("none-1-1", "none-1"))
+                assert status.state == "unknown"
+        finally:
+            for client in clients:
+                client.close()
         assert host.connections() == before
 
     def test_a_server_that_allows_two_sessions_is_enough(self, pool):

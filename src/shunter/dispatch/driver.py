@@ -276,7 +276,7 @@ class Driver:
                 return self._move(turn, Step.FETCHED, reason=None, **facts)
             except ShunterError as exc:
                 failure = exc
-                if exc.code in UNKNOWN_OUTCOME:
+                if exc.code in NOT_REACHED:
                     raise
                 time.sleep(0.2 * attempt)
         assert failure is not None
@@ -324,22 +324,29 @@ class Driver:
             return self._retry_from_queue(turn, exc)
         if turn.step == Step.SHIPPED and exc.code not in UNKNOWN_OUTCOME:
             return self._after_refused_acceptance(turn, exc)
-        if turn.step in (Step.SHIPPED, Step.ACCEPTED, Step.RUNNING) and turn.attempt_id:
+        if turn.step in (Step.SHIPPED, Step.ACCEPTED, Step.RUNNING, Step.ENDED) and turn.attempt_id:
             self.store.mark_uncertain(
                 turn.id, turn.attempt_id, True, actor=ACTOR, now=time.time(), reason=f"{exc.code}: {exc.text}"[:300]
             )
         return 1.0
 
     def _retry_from_queue(self, turn: Turn, exc: ShunterError) -> float | None:
-        if exc.code in NOT_REACHED:  # a host that is away for a night must not fill the history
+        # A host that is away or full for a night must not fill the history, and says nothing against the turn.
+        if exc.code in NOT_REACHED or exc.code == "DISK_FULL":
             self._return(turn, reason_code=exc.code, pause_s=busy_pause_s(turn.attempt_number))
             return 0.0
         retryable = exc.retryable or exc.code in ("LEASE_LOST", "TOMBSTONED")
-        if retryable and turn.attempt_number < TRIES_BEFORE_ACCEPTANCE:
-            self._return(turn, reason_code=exc.code, pause_s=0.5 * 2**turn.attempt_number)
+        tries = self._tries(turn)
+        if retryable and tries < TRIES_BEFORE_ACCEPTANCE:
+            self._return(turn, reason_code=exc.code, pause_s=0.5 * 2**tries)
         else:
             self._give_up(turn, state=TurnState.FAILED, reason=exc.text, error=exc)
         return 0.0
+
+    def _tries(self, turn: Turn) -> int:
+        """Attempts so far, without those that only found the host away or taken."""
+        codes = (attempt.failure_code for attempt in self.store.load_attempts(turn.id))
+        return sum(code not in (*NOT_REACHED, "CAPACITY_BUSY") for code in codes)
 
     def _after_refused_acceptance(self, turn: Turn, exc: ShunterError) -> float | None:
         try:
@@ -349,8 +356,10 @@ class Driver:
         if status.state != "tombstoned":  # accepted after all, by an answer that was lost
             self._move(turn, Step.ACCEPTED, reason="found accepted", session_id=status.session_id)
             return None
-        if exc.code in ("LEASE_LOST", "TOMBSTONED") and turn.attempt_number < TRIES_BEFORE_ACCEPTANCE:
-            self._return(turn, reason_code=exc.code, pause_s=0.0, tombstoned=True)
+        tries = self._tries(turn)
+        if exc.code in ("LEASE_LOST", "TOMBSTONED", "DISK_FULL") and tries < TRIES_BEFORE_ACCEPTANCE:
+            pause_s = 0.5 * 2**tries if exc.code == "DISK_FULL" else 0.0
+            self._return(turn, reason_code=exc.code, pause_s=pause_s, tombstoned=True)
             return 0.0
         self._give_up(turn, state=TurnState.FAILED, reason=exc.text, error=exc, tombstoned=True)
         return None

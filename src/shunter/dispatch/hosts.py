@@ -25,6 +25,8 @@ from ..policy.placement import HostView
 from ..wire.errors import ShunterError
 from ..wire.messages import Facts, FactsAsk
 
+LEAST_FREE_MB = 64  # less, and not even the records of a turn are sure to find room
+
 HostListener = Callable[[str, str | None, dict[str, Any]], None]
 
 
@@ -151,6 +153,9 @@ def held_back(seen: Observation | None, drain: Drain | None) -> str | None:
             return f"turns run on Linux only in this version, and it is {seen.hello.os}"
         if not seen.hello.git:
             return "git is not installed there"
+    free_mb = seen.facts.disk_free_mb if seen is not None and seen.facts is not None else None
+    if free_mb is not None and free_mb < LEAST_FREE_MB:
+        return f"its disk is full, {free_mb} MB are free: make room there"
     return None
 
 

@@ -188,6 +188,8 @@ class Ledger:
             if mine:
                 self._touch(ask.attempt_id)
                 return mine["token"], None
+            # Of an earlier attempt of this turn that came no further: home has given it up, its token is worth nothing.
+            self.db.execute("DELETE FROM lease WHERE used = 0 AND job_id = ?", (ask.job_id,))
             gone = self.db.execute("SELECT state FROM attempt WHERE attempt_id = ?", (ask.attempt_id,)).fetchone()
             if gone:
                 raise ShunterError("TOMBSTONED", f"attempt {ask.attempt_id} is {gone['state']}")

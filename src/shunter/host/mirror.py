@@ -17,11 +17,12 @@ from typing import List, NoReturn, Tuple
 
 from ..wire.errors import ShunterError
 from ..wire.ids import checked_id, checked_oid
-from .durable import make_scratch
+from .durable import make_scratch, remove
 from .flock import hold_lock
 from .gitrun import git_argv, git_environment, os_errors, run_git, write_atomically
 
 STALE_AFTER_S = 86_400.0
+LOCK_HELD_S = 10.0  # longer than any git writes one ref
 
 # Faults that old but healthy histories are full of; they are no reason to refuse a project.
 _TOLERATED = (
@@ -147,6 +148,7 @@ def _ensure_hook(path: str) -> bool:
 def pin_base(mirror: str, task_id: str, oid: str) -> bool:
     """True when the mirror has the whole commit and the task's base ref now stands, so that no push is needed."""
     ref = base_ref(task_id)
+    _drop_stale_lock(os.path.join(mirror, ref + ".lock"))
     if not _is_proved(mirror, checked_oid(oid)):
         # Everything reachable is looked for, short of what other refs prove to be there: a part is no base.
         args = ["rev-list", "--objects", "--quiet", oid, "--not", "--all", "--"]
@@ -155,6 +157,15 @@ def pin_base(mirror: str, task_id: str, oid: str) -> bool:
         _remember_proved(mirror, oid)
     run_git(["update-ref", ref, oid], git_dir=mirror)
     return True
+
+
+def _drop_stale_lock(path: str) -> None:
+    """Of a git that died with the machine; one at work holds it for a moment, in which it must not be taken away."""
+    try:
+        if time.time() - os.stat(path).st_mtime > LOCK_HELD_S:
+            remove(path)
+    except FileNotFoundError:
+        pass
 
 
 # A mirror only grows, so what was proved complete once stays so; `rev-list --not --all` reads every ref of every task.

@@ -19,6 +19,7 @@ from ..wire.ids import checked_id, checked_oid
 from ..wire.messages import FileChange, KeptWork, Publication
 from ..wire.record import changed as with_changes
 from ..wire.record import dataclass
+from .durable import remove
 from .flock import hold_lock
 from .gitrun import os_errors, run_git, write_atomically
 from .mirror import kept_prefix, result_ref
@@ -285,6 +286,9 @@ class _Job:
 
 
 def fetch_into(mirror: str, source: str, refspecs: List[str]) -> None:
+    """Refs of one task; whoever holds its locks is the only one who writes them."""
+    for refspec in refspecs:
+        remove(os.path.join(mirror, refspec.rpartition(":")[2] + ".lock"))  # of a git that died with the machine
     args = [
         *("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--no-auto-maintenance"),
         *("--no-show-forced-updates", "--no-prune", "--update-shallow", "--", source, *refspecs),

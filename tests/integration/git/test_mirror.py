@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -95,6 +96,18 @@ def test_a_base_that_is_there_needs_no_push(world: World, user_repo: Path) -> No
     assert pin_base(world.mirror, "another0id", base)
     assert not pin_base(world.mirror, "third0id", commit_all(user_repo))
     assert refs(world) == [f"refs/shunter/bases/{TASK}", "refs/shunter/bases/another0id"]
+
+
+def test_a_lock_that_a_power_cut_left_on_a_base_goes_when_nobody_can_hold_it(world: World, user_repo: Path) -> None:
+    _, _, base = world.ship(user_repo)
+    lock = Path(world.mirror) / "refs" / "shunter" / "bases" / "another0id.lock"
+    write(lock, "")
+    with pytest.raises(ShunterError) as refused:
+        pin_base(world.mirror, "another0id", base)
+    assert refused.value.retryable
+    long_ago = time.time() - 60
+    os.utime(lock, (long_ago, long_ago))
+    assert pin_base(world.mirror, "another0id", base)
 
 
 def test_a_commit_without_all_its_objects_is_no_base(world: World, user_repo: Path) -> None:

@@ -47,6 +47,19 @@ def test_a_stale_lock_does_not_matter_and_does_not_stay(world: World, base: str)
     commit_all(workspace, "the next turn can commit")
 
 
+def test_a_lock_that_a_power_cut_left_in_the_mirror_does_not_matter(world: World, base: str) -> None:
+    workspace = world.workspace()
+    git(workspace, "checkout", "-q", "-b", "other")
+    aside = commit_all(workspace, "aside")
+    git(workspace, "checkout", "-q", "-")
+    for ref in (f"refs/heads/task/{TASK}", f"refs/shunter/kept/{TASK}/1"):
+        write(Path(world.mirror) / f"{ref}.lock", "")
+    write(workspace / "left")
+    published = world.publish(base)
+    assert published.leftovers_committed
+    assert [each.oid for each in published.kept] == [aside]
+
+
 def test_left_overs_have_the_tasks_identity_and_message(world: World, base: str) -> None:
     write(world.workspace() / "left")
     head = world.publish(base).head_oid

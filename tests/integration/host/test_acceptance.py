@@ -43,6 +43,16 @@ def test_a_tombstone_forbids_a_later_acceptance(world: World, outside: Path) -> 
     assert list(lines_of(outside / "marks")) == ["launched"]
 
 
+def test_a_lease_that_came_no_further_does_not_hold_up_the_next_attempt(world: World, outside: Path) -> None:
+    first = world.prepare(*marking(outside))
+    spec = first.spec
+    assert world.lease(new_attempt_id("other-1"), "other-1", "other", slots=1).busy
+    second = world.lease(new_attempt_id(spec.job_id), spec.job_id, spec.task_id, slots=1)
+    assert second.token
+    assert code_of(lambda: world.accept(first)).code == "LEASE_LOST"
+    assert world.slots_used() == 1
+
+
 def test_a_tombstone_holds_though_the_files_of_the_job_were_written(world: World, outside: Path) -> None:
     """The session died between the job's directory and the ledger's row; the acceptance comes again, too late."""
     attempt = world.prepare(*marking(outside))

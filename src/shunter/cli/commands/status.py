@@ -109,7 +109,9 @@ def explain(detail: TaskDetail) -> str:
     turn = detail.view.turn
     assert turn is not None
     if turn.uncertain:
-        return f"uncertain: {visible(turn.uncertain_reason or 'the host could not be asked')}"
+        since = max((event.at for event in detail.events if event.kind == "uncertain"), default=None)
+        known = f" for {age(time.time() - since)}" if since is not None else ""
+        return f"uncertain{known}: {visible(turn.uncertain_reason or 'the host could not be asked')}"
     if turn.step == Step.WAITING:
         refused = [event.reason for event in detail.events if event.kind == "refused"]
         failed = [attempt.failure_code for attempt in detail.attempts if attempt.failure_code]

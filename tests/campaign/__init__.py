@@ -1,0 +1,1 @@
+"""Long runs in which random things fail, with a table at the end: `make campaign PART=cuts ROUNDS=100 SEED=7`."""
