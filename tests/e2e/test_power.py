@@ -165,8 +165,10 @@ class TestPower:
             assert pool.world.git("show", f"{found['ref']}:{name}.txt") == name
         assert launches(pool, task) == 1
         assert pool.ledger(host, "SELECT attempt_id FROM lease") == []
-        further = pool.world.json("say", task, "go on", "--wait", status=None)  # the same command, in the same workspace
-        assert (further["host"], further["turn"]["number"]) == ("one", 2), further
+        (pool.marks / "never").touch()
+        further = pool.world.json("say", task, "go on", "--wait", status=None)
+        assert (further["host"], further["turn"]["number"], further["phrase"]) == ("one", 2, "done"), further
+        assert pool.world.git("show", f"{further['ref']}:rest.txt") == "rest"
 
     def test_what_ended_before_the_power_cut_is_told_as_it_ended(self, pool):
         host = pool.lab.hosts["two"]
