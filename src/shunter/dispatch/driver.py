@@ -22,7 +22,7 @@ from ..agents.table import load
 from ..fleet.places import Places
 from ..model.brief import Brief
 from ..model.records import Event, Task, Turn
-from ..model.states import Step, TaskState, TurnState
+from ..model.states import UNDELIVERED, Step, TaskState, TurnState
 from ..policy.outcome import turn_state_of
 from ..store.briefs import read_brief, remove_brief
 from ..store.contract import Store
@@ -52,6 +52,8 @@ NOT_REACHED = (*UNKNOWN_OUTCOME, "HOST_KEY", "HOST_AUTH", "HOST_OUTDATED", "HOST
 BUSY_PAUSE_S = 1.0
 TRIES_BEFORE_ACCEPTANCE = 5
 FETCH_TRIES = 3
+FETCH_LIMIT_S = 1800.0  # of a base from origin, by the host
+TRIES_OF_ORIGIN = 12  # with growing pauses: about four minutes
 ACTOR = "dispatcher"
 
 
@@ -155,12 +157,15 @@ class Driver:
             project_id=task.project_id,
             object_format=project.object_format,
             base_oid=task.base_oid,
+            origin_url=task.options.origin_url,
         )
-        ready: MirrorReady = entry.client.call("mirror.prepare", ask)
-        if not ready.has_base:
-            with self._renewing(turn, entry):
+        with self._renewing(turn, entry):
+            limit_s = FETCH_LIMIT_S if ask.origin_url else None
+            ready: MirrorReady = entry.client.call("mirror.prepare", ask, limit_s=limit_s)
+            if not ready.has_base:
                 send_base(entry, self.places, project, ask, mirror=ready.path)
-        return self._move(turn, Step.SHIPPED, reason="the mirror had it" if ready.has_base else "pushed")
+        how = "fetched from origin" if ready.fetched else "the mirror had it" if ready.has_base else "pushed"
+        return self._move(turn, Step.SHIPPED, reason=how)
 
     def _accept(self, turn: Turn) -> bool:
         if self._is_cancelled_before_acceptance(turn):
@@ -306,12 +311,21 @@ class Driver:
         done = turn.outcome is not None and turn.outcome.outcome == contract.DONE
         if not delivered or wanted == "never" or (wanted == "done" and not done) or task.state != TaskState.OPEN:
             return
+        push = self.store.load_push(task.id)
+        if push is not None and push.state in UNDELIVERED:
+            return  # once origin has it: `close_after_push`
         try:
             close_on_host(self._host(turn), task, delivered_oid=task.fetched_oid, actor=ACTOR, force=False)
         except ShunterError:
             return  # the task stays open; `close` says why when a person asks
         self.store.close_task(task.id, actor=ACTOR, reason=f"close-on {wanted}", now=time.time())
         remove_brief(self.places.prompts_dir, turn.id)
+
+    def close_after_push(self, task_id: str) -> None:
+        """What a settled task waited with until origin had its branch."""
+        turns = self.store.load_turns(task_id)
+        if turns and turns[-1].step == Step.SETTLED and turns[-1].error_code is None:
+            self._close_when_asked(turns[-1], delivered=True)
 
     # --- when something fails ---------------------------------------------------------------------------------------
 
@@ -334,6 +348,12 @@ class Driver:
         if exc.code in NOT_REACHED:  # a host that is away for a night must not fill the history
             self._return(turn, reason_code=exc.code, pause_s=busy_pause_s(turn.attempt_number))
             return 0.0
+        if exc.code == "ORIGIN_UNREACHABLE":
+            if turn.attempt_number < TRIES_OF_ORIGIN:
+                self._note_refusal(turn, exc.text)
+                self._return(turn, reason_code=exc.code, pause_s=busy_pause_s(turn.attempt_number))
+                return 0.0
+            exc = ShunterError("BASE_UNAVAILABLE", f"origin did not answer {TRIES_OF_ORIGIN} times: {exc.text}")
         retryable = exc.retryable or exc.code in ("LEASE_LOST", "TOMBSTONED")
         if retryable and turn.attempt_number < TRIES_BEFORE_ACCEPTANCE:
             self._return(turn, reason_code=exc.code, pause_s=0.5 * 2**turn.attempt_number)

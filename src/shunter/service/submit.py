@@ -26,6 +26,7 @@ from ..store.briefs import remove_brief, write_brief
 from ..wire.errors import ShunterError
 from ..wire.ids import new_task_id, turn_id
 from ..wire.messages import PROMPT_LIMIT_BYTES, Limits
+from .delivery import check_delivery, refuse_incapable, warn_incapable, wished_delivery
 from .home import Home
 
 
@@ -37,6 +38,7 @@ class SubmitAsk:
     given: Mapping[str, Any]
     title: str | None = None
     no_wait: bool = False
+    publish_branch: str | None = None
     directory: Path = field(default_factory=Path.cwd)
 
 
@@ -80,17 +82,25 @@ def submit_task(home: Home, ask: SubmitAsk) -> Submitted:
     if ask.no_wait:
         refuse_when_busy(home, wanted_host)
     store = home.store  # opened before anything is written: a damaged store leaves nothing behind
-    transfer = open_transfer(str(home.places.transfer_dir), repo)
     rev, wip = wanted_base(config)
+    wish = wished_delivery(config, wip=wip, branch=ask.publish_branch)
+    transfer = open_transfer(str(home.places.transfer_dir), repo)
     base = capture_base(repo, transfer, rev=rev, wip=wip, include=tuple(config.value("defaults.include")))
     task = _task(config, repo, base, choice, title=ask.title or _first_line(prompt))
+    delivery = check_delivery(wish, repo, transfer, base.oid, task.id) if wish is not None else None
+    if delivery is not None:
+        refuse_incapable(config, wanted_host, delivery.capabilities)
+        task = replace(task, options=replace(task.options, **delivery.options))
     turn = Turn(turn_id(task.id, 1), task.id, 1, TurnState.QUEUED, Step.WAITING, task.created_at)
     brief = _brief(config, repo, choice, prompt)
     task = replace(task, permission=_prove_launch(task, brief).permission)
     write_brief(home.places.prompts_dir, turn.id, brief)
     try:
         transfer.pin(task.id, base.oid)
-        store.add_task(task, turn, _row(task, turn, repo, choice), _project(repo), _events(base, task))
+        row = _row(task, turn, repo, choice, capabilities=delivery.capabilities if delivery else ())
+        store.add_task(
+            task, turn, row, _project(repo), _events(base, task), push=delivery.push(task) if delivery else None
+        )
     except BaseException:
         remove_brief(home.places.prompts_dir, turn.id)
         forget_task(home.places.transfer_dir, repo.repo_id, task.id)
@@ -100,7 +110,8 @@ def submit_task(home: Home, ask: SubmitAsk) -> Submitted:
         home.wake()
     except ShunterError as exc:
         fault = exc
-    return Submitted(task, _warnings(base), fault)
+    more = () if delivery is None else (*delivery.warnings, *warn_incapable(config, delivery.capabilities))
+    return Submitted(task, (*_warnings(base), *more), fault)
 
 
 def wanted_base(config: Config) -> tuple[str | None, bool]:
@@ -241,7 +252,7 @@ def _brief(config: Config, repo: Repository, choice: AgentChoice, prompt: str) -
     )
 
 
-def _row(task: Task, turn: Turn, repo: Repository, choice: AgentChoice) -> Row:
+def _row(task: Task, turn: Turn, repo: Repository, choice: AgentChoice, *, capabilities: tuple[str, ...]) -> Row:
     return Row(
         turn_id=turn.id,
         task_id=task.id,
@@ -251,6 +262,7 @@ def _row(task: Task, turn: Turn, repo: Repository, choice: AgentChoice) -> Row:
             slots=task.options.slots,
             memory_mb=task.options.memory_mb,
             object_format=repo.object_format,
+            capabilities=capabilities,
             project_id=repo.project_id,
             worktree_id=repo.worktree_id,
         ),

@@ -33,6 +33,17 @@ from ..text import visible
     metavar="PATTERN",
     help="With --wip: untracked files to take along, as in .gitignore; may be repeated.",
 )
+@click.option(
+    "--source",
+    type=click.Choice(["home", "origin"]),
+    help="Who brings the base: home, or the host fetches from origin.",
+)
+@click.option(
+    "--publish", type=click.Choice(["none", "push"]), help="push: the result also goes to a branch of origin."
+)
+@click.option(
+    "--publish-branch", metavar="NAME", help="That branch; shunter/<id> when left out. It must not exist yet."
+)
 @click.option("--title", help="For tables; the prompt's first line when left out.")
 @click.option("--timeout", type=DURATION, help="End the turn after this time, e.g. 90s, 30m, 2h; 0 is no limit.")
 @click.option("--max-turns", type=click.IntRange(1), help="Model turns inside the agent, where it knows such a limit.")
@@ -72,7 +83,8 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     wait, as_json = given.pop("wait"), given.pop("as_json")
     prompt = read_prompt(given.pop("prompt"), given.pop("prompt_file"))
     given["include"] = given["include"] or None
-    ask = SubmitAsk(prompt, title=given.pop("title"), no_wait=given.pop("no_wait"), given=given)
+    own = {name: given.pop(name) for name in ("title", "no_wait", "publish_branch")}
+    ask = SubmitAsk(prompt, given=given, **own)
     submitted = submit_task(home, ask)
     for warning in submitted.warnings:
         click.echo(f"shunter: {visible(warning)}", err=True)
