@@ -1,7 +1,7 @@
 """Origins for tests: a bare repository behind real git servers, over HTTP with passwords and over ssh with keys.
 
-HTTP is `git http-backend` behind a small server on loopback; ssh is `sshd -i` (see ssh_lab). Both reach the same kind of
-repository, whose hooks a test may write.
+HTTP is `git http-backend` behind a small server on loopback; ssh is `sshd -i` (see ssh_lab). Both reach the same kind
+of repository, whose hooks a test may write.
 """
 
 from __future__ import annotations
@@ -38,6 +38,10 @@ class Origin:
     def take_in(self) -> None:
         """The world's project has it as origin, and its host is declared to work with it."""
         self.world.git("remote", "add", "origin", self.url)
+        self.take_in_again()
+
+    def take_in_again(self) -> None:
+        """Declare the host of a configuration that was written anew."""
         text = self.world.config.read_text()
         self.world.config.write_text(text.replace("slots =", f'tags = ["{self.capability}"]\nslots =', 1))
 

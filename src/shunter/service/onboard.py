@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from ..dispatch.hosts import HostEntry, make_transport
@@ -23,6 +24,7 @@ from ..wire.errors import ShunterError
 from ..wire.ids import is_host_name
 from ..wire.messages import Contents, Nothing, Tidied, TidyAsk
 from .home import Home
+from .originproof import prove_origin
 from .proof import Finding, prove_host
 
 SETUP = "set-up"  # the actor of its drains
@@ -195,10 +197,15 @@ def _judge(home: Home, name: str, failed: list[str]) -> bool:
     return True
 
 
-def check_host(home: Home, name: str, tell: Tell) -> bool:
-    """The proof again; nothing that lasts changes. True when nothing is missing."""
+def check_host(home: Home, name: str, tell: Tell, *, origin: str | None = None) -> bool:
+    """The proof again; nothing that lasts changes. True when nothing is missing.
+
+    `origin`: the address of a repository to fetch from and push to; otherwise that of the present checkout, if the host
+    is declared to work with it, and then a push is only rehearsed.
+    """
     fine = True
-    for finding in prove_host(home.host(name), home.places):
+    entry = home.host(name)
+    for finding in chain(prove_host(entry, home.places), prove_origin(entry, home.places, origin)):
         fine = fine and finding.ok is not False
         tell(finding)
     return fine
