@@ -62,10 +62,10 @@ class Origin:
         path.chmod(0o755)
 
     def commit(self, branch: str, *, parent: str = "main", name: str = "theirs") -> str:
-        """Somebody else's commit on a branch there."""
-        tree = self.git("rev-parse", f"{parent}^{{tree}}")
+        """Somebody else's commit on a branch there; without a parent it begins a history of its own."""
         author = ("-c", "user.name=Other", "-c", "user.email=o@example.org")
-        oid = self.git(*author, "commit-tree", "-p", parent, "-m", name, tree)
+        on_top = ("-p", parent) if parent else ()
+        oid = self.git(*author, "commit-tree", *on_top, "-m", name, "main^{tree}")
         self.git("update-ref", f"refs/heads/{branch}", oid)
         return oid
 

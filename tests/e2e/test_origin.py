@@ -111,7 +111,8 @@ class TestSource:
         before = world.fingerprint()
         assert world.submit("true", "--source", "origin")
         assert world.fingerprint() == before
-        http.git("update-ref", "refs/heads/main", http.git("commit-tree", "-m", "anew", "main^{tree}"))
+        http.commit("anew", parent="")
+        http.git("update-ref", "refs/heads/main", "anew")
         http.git("update-ref", "-d", "refs/heads/other")
         assert (
             b"BASE_NOT_ON_ORIGIN" in world.run("submit", "-a", "exec:true", "--source", "origin", "x", status=64).stderr
@@ -158,10 +159,12 @@ class TestSource:
         assert status["phrase"] == "done"
 
     def waiting(self, world, origin) -> str:
-        """A task from origin behind another one that ends when the mark `go` is there."""
+        """A task from a base that only origin has, behind another one that ends when the mark `go` is there."""
         world.configure(slots=1)
         origin.take_in_again()
         world.submit(f'while [ ! -e "{world.marks}/go" ]; do sleep 0.05; done')
+        world.git("commit", "-q", "--allow-empty", "-m", "second")
+        world.git("push", "-q", "origin", "main")
         return world.submit(WORK, "--source", "origin")
 
     def test_uncommitted_work_cannot_come_from_origin(self, world, http):
@@ -228,11 +231,11 @@ class TestPublish:
         assert b"PUBLISH_REQUIRES_COMMITTED_BASE" in done.stderr
         assert not (world.state / "store.db").exists()
 
-    @pytest.mark.parametrize("name", ["", "a..b", "-x", "refs/heads/x", "HEAD", "a b", "x.lock", "a~1", "x" * 300])
-    def test_names_that_no_branch_can_have(self, world, http, name):
-        words = ("--publish", "push", f"--publish-branch={name}")
-        done = world.run("submit", "-a", "exec:true", *words, "x", status=64)
-        assert b"BRANCH_INVALID" in done.stderr
+    def test_names_that_no_branch_can_have(self, world, http):
+        for name in ("", "a..b", "-x", "refs/heads/x", "HEAD", "a b", "x.lock", "a~1", "x" * 300):
+            words = ("--publish", "push", f"--publish-branch={name}")
+            done = world.run("submit", "-a", "exec:true", *words, "x", status=64)
+            assert b"BRANCH_INVALID" in done.stderr, name
         assert not (world.state / "store.db").exists()
 
     def test_branches_that_are_somebody_elses(self, world, http):

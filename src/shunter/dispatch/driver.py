@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from ..agents import contract
 from ..agents.table import load
@@ -348,6 +348,7 @@ class Driver:
         if exc.code in NOT_REACHED:  # a host that is away for a night must not fill the history
             self._return(turn, reason_code=exc.code, pause_s=busy_pause_s(turn.attempt_number))
             return 0.0
+        self._release(turn)
         if exc.code == "ORIGIN_UNREACHABLE":
             if turn.attempt_number < TRIES_OF_ORIGIN:
                 self._note_refusal(turn, exc.text)
@@ -360,6 +361,13 @@ class Driver:
         else:
             self._give_up(turn, state=TurnState.FAILED, reason=exc.text, error=exc)
         return 0.0
+
+    def _release(self, turn: Turn) -> None:
+        """The slot is free at once, and not when the unused lease has run out."""
+        if turn.step == Step.LEASED:
+            with suppress(ShunterError):
+                ref = LeaseRef(self._attempt(turn), self._token(turn))
+                self._host(turn).client.call("lease.release", ref)
 
     def _after_refused_acceptance(self, turn: Turn, exc: ShunterError) -> float | None:
         try:

@@ -52,7 +52,7 @@ class Outbox:
         except ShunterError as exc:
             found = Pushed("failed", error_code=exc.code, error_text=exc.text, hint=exc.hint)
         if found.wanted_oid not in (None, push.wanted_oid):
-            return  # a newer turn's work: its own record comes with the end of that turn
+            found = Pushed("pending")  # a newer turn's work: its own record comes with the end of that turn
         self.on_boundary("recording push")
         self._record(push, found)
         self.on_boundary("after push")
@@ -72,8 +72,6 @@ class Outbox:
         state, now = PushState(found.state), time.time()
         if found.error_code == "PUBLISH_REFUSED":
             state = PushState.REFUSED
-        if state == PushState.PENDING:  # wanted anew while it was carried out: asked again at once
-            return
         text = found.error_text
         if found.error_code is not None:
             log(f"push of task {push.task_id}: {found.error_code}: {text}")
@@ -92,6 +90,8 @@ class Outbox:
 
     def _next_try_at(self, push: Push, state: PushState, code: str | None, now: float) -> float | None:
         """None where trying again cannot help before somebody has done something."""
+        if state == PushState.PENDING:  # wanted anew while it was carried out
+            return now + FIRST_PAUSE_S
         if state != PushState.FAILED or push.tries + 1 >= TRIES or not CODES[code or "INTERNAL"].retryable:
             return None
         return now + retry_pause_s(push.tries)

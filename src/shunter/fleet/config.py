@@ -80,7 +80,7 @@ HOST: dict[str, Key] = {
     ),
     "ssh_command": Key(forms.texts, (), "the program and its leading options; otherwise `ssh`"),
     "tags": Key(
-        forms.texts, (), "capabilities that tasks may ask for; `origin:MACHINE` for one it may fetch from and push to"
+        forms.tags, (), "capabilities that tasks may ask for; `origin:MACHINE` for one it may fetch from and push to"
     ),
     "data_root": Key(forms.any_path, None, "there; otherwise `$XDG_DATA_HOME/shunter`"),
     "python": Key(forms.text, None, "that runs the helper there, 3.9 or newer"),

@@ -121,14 +121,16 @@ def open_origin(layout: Layout, url: str) -> Origin:
     return Origin(url, environment)
 
 
+_BOILERPLATE = ("Please make sure", "and the repository exists", "hint:", "warning:", "To ", "Everything up-to-date")
+
+
 def words_of(err: bytes) -> str:
-    """The lines of git's stderr that say what went wrong, on one line: of the other side first, then its own."""
+    """What git's stderr says on one line, of the other side first; ssh's own words stand among git's."""
     lines = [line.strip() for line in err.decode("utf-8", "replace").splitlines() if line.strip()]
     theirs = [line[len("remote:") :].strip() for line in lines if line.startswith("remote:")]
-    ours = [line for line in lines if line.startswith(("fatal:", "error:", "ssh:", "ERROR:"))]
-    told = [*filter(None, theirs), *ours] or lines[-2:]
-    told = [line for line in told if not line.startswith(("Please make sure", "and the repository"))]
-    return sanitised("; ".join(dict.fromkeys(told))) or "no message"
+    ours = [line for line in lines if not line.startswith(("remote:", "!", *_BOILERPLATE))]
+    told = dict.fromkeys(filter(None, [*theirs, *ours]))
+    return sanitised("; ".join(list(told)[:8])) or "no message"
 
 
 def fetch_base(layout: Layout, mirror: str, *, task_id: str, oid: str, url: str) -> None:

@@ -17,6 +17,7 @@ from ..dispatch.hosts import HostEntry, make_transport
 from ..fleet.client import HostClient
 from ..fleet.config import HostConfig, load_config
 from ..fleet.forms import FormError, ssh_target
+from ..fleet.forms import tags as known_tags
 from ..fleet.inventory import add_host_entry, remove_host_entry, update_host_entry
 from ..fleet.observations import forget_observation
 from ..fleet.ssh import ACCEPT_NEW_KEY, SshTransport
@@ -68,6 +69,10 @@ def add_host(home: Home, ask: AddAsk, tell: Tell) -> HostConfig:
         ssh_target(ask.target)
     except FormError as exc:
         raise ShunterError("USAGE", f"{ask.target!r}: expected {exc}") from exc
+    try:
+        known_tags(list(ask.tags))
+    except FormError as exc:
+        raise ShunterError("USAGE", f"--tag {' '.join(ask.tags)}: expected {exc}") from exc
     entry = _existing(home, ask)
     wanted = _wanted(ask, entry)
     transport = make_transport(wanted, home.places, extra=ACCEPT_NEW_KEY if ask.accept_new_key else ())

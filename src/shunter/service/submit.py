@@ -79,11 +79,11 @@ def submit_task(home: Home, ask: SubmitAsk) -> Submitted:
     wanted_host = config.value("defaults.host")
     if wanted_host is not None:
         refuse_disabled(home, wanted_host)
+    rev, wip = wanted_base(config)
+    wish = wished_delivery(config, wip=wip, branch=ask.publish_branch)
     if ask.no_wait:
         refuse_when_busy(home, wanted_host)
     store = home.store  # opened before anything is written: a damaged store leaves nothing behind
-    rev, wip = wanted_base(config)
-    wish = wished_delivery(config, wip=wip, branch=ask.publish_branch)
     transfer = open_transfer(str(home.places.transfer_dir), repo)
     base = capture_base(repo, transfer, rev=rev, wip=wip, include=tuple(config.value("defaults.include")))
     task = _task(config, repo, base, choice, title=ask.title or _first_line(prompt))

@@ -42,5 +42,6 @@ WHERE task_id = :task_id AND wanted_oid = :wanted_oid AND state = :from_state;
 -- name: release_branch
 -- The task is over: its branch's name is free, and nothing happens by itself any more.
 UPDATE pushes
-SET held = 0, next_try_at = NULL, state = CASE state WHEN 'pushed' THEN 'pushed' ELSE 'dropped' END, updated_at = :now
+SET held = 0, next_try_at = NULL, updated_at = :now,
+    state = CASE WHEN state IN ('pushed', 'nothing') THEN state ELSE 'dropped' END
 WHERE task_id = :task_id AND held = 1;
