@@ -82,7 +82,7 @@ class HttpOrigin(Origin):
         super().__init__(world, self.projects / "origin.git")
         self.passwords = {"robot": "s3cret-of-robot"}
         self.writers = {"robot"}
-        self.served = 0
+        self.wrote: set[str] = set()
         self.port = 0
         self.server: ThreadingHTTPServer | None = None
         self.come_back()
@@ -123,7 +123,6 @@ class HttpOrigin(Origin):
         threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
 
     def answer(self, asked: BaseHTTPRequestHandler) -> None:
-        self.served += 1
         path, _, query = asked.path.partition("?")
         body = asked.rfile.read(int(asked.headers.get("Content-Length") or 0))
         given = asked.headers.get("Authorization", "").removeprefix("Basic ")
@@ -133,6 +132,8 @@ class HttpOrigin(Origin):
             return self.reply(asked, 401, [("WWW-Authenticate", 'Basic realm="lab"')], b"who are you?\n")
         if writes and user not in self.writers:
             return self.reply(asked, 403, [], b"reading only\n")
+        if writes:
+            self.wrote.add(user)
         env = {
             "PATH": os.environ["PATH"],
             "GIT_PROJECT_ROOT": str(self.projects),

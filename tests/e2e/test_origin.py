@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 from e2e_world import eventually, kill
 from origin_lab import BACKEND, HttpOrigin, SshOrigin
-from ssh_lab import SSHD
+from ssh_lab import SSHD, Lab
 
 pytestmark = pytest.mark.timeout(120)
 needs_http = pytest.mark.skipif(not BACKEND.exists(), reason="no git http-backend here")
@@ -384,6 +387,13 @@ class TestPublish:
             until_push(world, task, "pushed")
         assert log.read_text().split() == ["begin", "end"] * 3
 
+    def test_an_origin_in_a_directory(self, world, http):
+        """Its tag is origin:file; the same for a path and a file URL."""
+        world.config.write_text(world.config.read_text().replace(http.capability, "origin:file"))
+        world.git("remote", "set-url", "origin", f"../{http.bare.relative_to(world.root)}")
+        task = published(world, "--source", "origin")
+        assert until_push(world, task, "pushed")["url"] == str(http.bare)
+
 
 class TestDeath:
     @pytest.mark.parametrize("boundary", ["before push", "recording push", "after push"])
@@ -422,6 +432,38 @@ class TestDeath:
         until_push(world, task, "pushed")
         assert len(log.read_text().splitlines()) == 1
         assert http.branches()[f"shunter/{task}"] == push_of(world, task)["pushed_oid"]
+
+
+class TestAnotherMachine:
+    @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: an account of its own")
+    def test_a_host_uses_its_own_accounts_credentials(self, world, http):
+        """Home is signed in as robot, the host as farm; nothing is copied from one to the other."""
+        shared = Path(tempfile.mkdtemp(prefix="shunter-lab-"))
+        shared.chmod(0o755)
+        lab = Lab(shared / "lab")
+        try:
+            mini = lab.add("mini")
+            http.passwords["farm"] = "s3cret-of-farm"
+            http.writers = {"farm"}
+            for name, text in {
+                ".gitconfig": "[credential]\n\thelper = store\n",
+                ".git-credentials": f"http://farm:s3cret-of-farm@127.0.0.1:{http.port}\n",
+            }.items():
+                path = mini.home / name
+                path.write_text(text)
+                path.chmod(0o600)
+                shutil.chown(path, mini.user)
+            words = ("--ssh-command", shlex.join(lab.ssh_command), "--tag", http.capability)
+            world.run("host", "add", "mini", *words)
+            assert "pushed and deleted again" in world.out("host", "check", "mini", "--origin", http.url)
+            task = published(world, "--source", "origin", "--host", "mini")
+            until_push(world, task, "pushed")
+            assert f"shunter/{task}" in http.branches()
+            assert "fetched from origin" in reasons(world.json("status", task))
+            assert http.wrote == {"farm"}
+        finally:
+            lab.close()
+            shutil.rmtree(shared, ignore_errors=True)
 
 
 class TestCheck:
