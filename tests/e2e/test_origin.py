@@ -211,10 +211,18 @@ class TestPublish:
         assert either.branches()[f"shunter/{task}"] == home == push["pushed_oid"]
         assert (push["url"], push["branch"], push["error_code"]) == (either.url, f"shunter/{task}", None)
         assert either.git("rev-list", "--count", f"main..shunter/{task}") == "1"
+        assert [each for each in reasons(world.json("status", task)) if each == home], "history has the commit"
         assert f"pushed: shunter/{task} of {either.url}" in world.out("result", task)
         assert world.run("publish", task).returncode == 0
         world.run("close", task)
         world.assert_nothing_left_over()
+
+    def test_submit_that_waits_tells_what_came_of_the_first_try(self, world, http):
+        done = world.out("submit", "-a", f"exec:sh -c '{WORK}'", "--publish", "push", "--wait", "go")
+        assert "pushed: shunter/" in done
+        http.writers.clear()
+        done = world.run("submit", "-a", f"exec:sh -c '{WORK}'", "--publish", "push", "--wait", "go")
+        assert b"refused: shunter/" in done.stdout and b"403" in done.stdout
 
     def test_a_branch_of_ones_own_name_from_a_base_of_origin(self, world, http):
         task = published(world, "--source", "origin", "--publish-branch", "fix/the-thing")
@@ -343,6 +351,8 @@ class TestPublish:
         assert "again in" in world.out("status", task)
         second = eventually(lambda: (found := push_of(world, task))["tries"] >= 2 and found)
         assert second["next_try_at"] - second["updated_at"] > push["next_try_at"] - push["updated_at"]
+        told = [event for event in world.json("status", task)["events"] if event["kind"] == "push"]
+        assert [event["to_state"] for event in told] == ["pending", "failed"], "the same failure is told once"
         either.come_back()
         world.run("publish", task, "--retry")
         assert either.branches()[f"shunter/{task}"] == push["wanted_oid"]
@@ -363,7 +373,7 @@ class TestPublish:
         go.touch()
         push = until_push(world, task, "failed")
         assert (push["error_code"], push["next_try_at"]) == ("ORIGIN_AUTH", None)
-        assert "sign the account in" in push["hint"]
+        assert "git ls-remote" in push["hint"]
         world.run("publish", task, "--retry", status=70)
         http.sign_in("robot")
         world.run("publish", task, "--retry")

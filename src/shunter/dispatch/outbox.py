@@ -73,7 +73,7 @@ class Outbox:
         if found.error_code == "PUBLISH_REFUSED":
             state = PushState.REFUSED
         text = found.error_text
-        if found.error_code is not None:
+        if found.error_code is not None and text != push.error_text:
             log(f"push of task {push.task_id}: {found.error_code}: {text}")
         self.store.record_push(
             push,

@@ -101,16 +101,16 @@ class Origin:
 
 def failure_of(url: str, done: GitResult) -> ShunterError:
     """What a failed command means, with git's own words."""
-    said = words_of(done.err)
+    text, said = done.err.decode("utf-8", "replace"), words_of(done.err)
+    told = said if url in said else f"{url}: {said}"
     if is_disk_full(done.err):
         return ShunterError("DISK_FULL", f"no room while talking to {url}: {said}")
-    text = done.err.decode("utf-8", "replace")
     if _AUTH.search(text):
-        hint = f"sign the account in there (ssh key or credential helper), and try `git ls-remote {url}` as it"
-        return ShunterError("ORIGIN_AUTH", f"{url}: {said}", hint=hint)
+        hint = f"`git ls-remote {url}` must work for that account without asking: an ssh key, or a credential helper"
+        return ShunterError("ORIGIN_AUTH", told, hint=hint)
     if _UNREACHABLE.search(text):
-        return ShunterError("ORIGIN_UNREACHABLE", f"{url}: {said}")
-    return ShunterError("GIT_FAILED", f"{url}: {said}")
+        return ShunterError("ORIGIN_UNREACHABLE", told)
+    return ShunterError("GIT_FAILED", told)
 
 
 def open_origin(layout: Layout, url: str) -> Origin:
@@ -129,7 +129,7 @@ def words_of(err: bytes) -> str:
     lines = [line.strip() for line in err.decode("utf-8", "replace").splitlines() if line.strip()]
     theirs = [line[len("remote:") :].strip() for line in lines if line.startswith("remote:")]
     ours = [line for line in lines if not line.startswith(("remote:", "!", *_BOILERPLATE))]
-    told = dict.fromkeys(filter(None, [*theirs, *ours]))
+    told = dict.fromkeys(filter(None, [*theirs, *(re.sub(r"\A(fatal|error): ", "", line) for line in ours)]))
     return sanitised("; ".join(list(told)[:8])) or "no message"
 
 

@@ -84,7 +84,8 @@ def check_delivery(wish: Wish, repo: Repository, transfer: Transfer, base_oid: s
     warnings = []
     if known is None:
         why = view.unanswered or ShunterError("ORIGIN_UNREACHABLE", f"{place.url} could not be asked about {base_oid}")
-        raise ShunterError(why.code, f"whether origin has the base is not known: {why.text}", hint=why.hint)
+        hint = why.hint or "try again, or submit without --source origin and --publish push"
+        raise ShunterError(why.code, f"whether origin has the base is not known: {why.text}", hint=hint)
     if not known:
         keeps = "--source origin" if wish.fetches else "--publish push"
         hint = f"git push origin HEAD, or submit without {keeps}"

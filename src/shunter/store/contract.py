@@ -231,7 +231,7 @@ class Store(Protocol):
     ) -> bool:
         """What came of a try of what `push` wanted. Compare-and-set by its state and wanted commit.
 
-        pushed makes the wanted commit the pushed one. Counts the try.
+        pushed makes the wanted commit the pushed one. Counts the try. The same failure again is no event.
         """
 
     def retry_push(self, task_id: str, *, actor: str, now: float) -> bool:

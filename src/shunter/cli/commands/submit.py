@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import click
 
 from ...policy.outcome import exit_status_of
+from ...service.actions import wait_push
 from ...service.home import Home
 from ...service.submit import SubmitAsk, submit_task
 from ...service.waiting import wait_for
@@ -17,6 +19,8 @@ from ...wire.messages import PROMPT_LIMIT_BYTES
 from ..durations import DURATION
 from ..output import emit, json_option, say, view_record
 from ..text import visible
+
+FIRST_PUSH_LIMIT_S = 60.0
 
 
 @click.command("submit")
@@ -64,7 +68,11 @@ from ..text import visible
 @click.option("--priority", type=click.IntRange(-1000, 1000), help="Higher goes first.")
 @click.option("--memory-mb", type=click.IntRange(1), help="Memory to reserve on the host.")
 @click.option("--no-wait", is_flag=True, help="Refuse with CAPACITY_BUSY (75) when no slot is free now.")
-@click.option("--wait", is_flag=True, help="Block until the turn is over; the exit status is the agent's.")
+@click.option(
+    "--wait",
+    is_flag=True,
+    help="Block until the turn is over; the exit status is the agent's. A push is waited for once.",
+)
 @json_option
 @click.pass_context
 def command(ctx: click.Context, /, **given: Any) -> None:
@@ -104,6 +112,9 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     if stays:
         return
     view = wait_for(home, [task_id], timeout_s=None)[0]
+    if view.push is not None:
+        with contextlib.suppress(ShunterError):  # how far it is then is told
+            view = wait_push(home, task_id, timeout_s=FIRST_PUSH_LIMIT_S, one_try=True)
     if as_json:
         emit(view_record(view))
     else:
