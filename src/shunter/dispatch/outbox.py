@@ -75,7 +75,7 @@ class Outbox:
         text = found.error_text
         if found.error_code is not None and text != push.error_text:
             log(f"push of task {push.task_id}: {found.error_code}: {text}")
-        self.store.record_push(
+        done = self.store.record_push(
             push,
             state,
             actor=ACTOR,
@@ -85,7 +85,7 @@ class Outbox:
             error_text=text,
             hint=found.hint,
         )
-        if state == PushState.PUSHED:
+        if done and state == PushState.PUSHED:
             self.on_pushed(push.task_id)
 
     def _next_try_at(self, push: Push, state: PushState, code: str | None, now: float) -> float | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from shunter.host.gitrun import GitResult, run_git
-from shunter.host.origin import SSH_OPTIONS, failure_of
+from shunter.host.origin import QUIETLY, SSH_OPTIONS, failure_of
 from shunter.wire.errors import ShunterError
 from shunter.wire.origin import public_url, sanitised
 
@@ -67,7 +67,7 @@ def _public(url: str, root: str) -> str | None:
 
 def ask_origin(repo: Repository) -> OriginView:
     """Never raises what an origin can cause: not to be answered is no answer."""
-    args = ["ls-remote", "--quiet", "--symref", "--", "origin"]
+    args = ["ls-remote", "--quiet", "--symref", "--", "origin", "HEAD", "refs/heads/*", "refs/tags/*"]
     try:
         done = _remote_git(repo, args, git_dir=repo.git_dir, limit_s=ASK_LIMIT_S)
     except ShunterError as exc:
@@ -99,8 +99,7 @@ def has_commit(repo: Repository, transfer: Transfer, oid: str, view: OriginView)
         return False
     tips = [f"--negotiation-tip={oid}"]
     tips += [f"--negotiation-tip={head}" for head in list(view.refs.values())[:_TIPS] if _has(repo, head)]
-    quiet = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--no-auto-maintenance")
-    args = ["fetch", *quiet, *tips, "--", "origin", *unknown[:_UNKNOWN_HEADS]]
+    args = ["fetch", *QUIETLY, *tips, "--", "origin", *unknown[:_UNKNOWN_HEADS]]
     # The address may hold a password, so it goes by the environment and not by the argument vector.
     config = {"safe.directory": "*", "remote.origin.url": repo.origin or ""}
     env = {"GIT_CONFIG_COUNT": str(len(config))}

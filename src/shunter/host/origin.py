@@ -25,8 +25,18 @@ MOVE_LIMIT_S = 1500.0  # less than home waits for the answer
 PROTOCOLS = "https:http:ssh:git:file"
 # A connection that stands still is given up long before the limit.
 CONFIG = ("http.lowSpeedLimit=100", "http.lowSpeedTime=60", "credential.interactive=false", "push.followTags=false")
-SSH_OPTIONS = "-o BatchMode=yes -o ConnectTimeout=20 -o ServerAliveInterval=15 -o ServerAliveCountMax=4"
-QUIETLY = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--no-auto-maintenance")
+# A connection that the account keeps open may be used; one that we opened would keep our pipes.
+SSH_OPTIONS = (
+    "-o BatchMode=yes -o ControlMaster=no -o ConnectTimeout=20 -o ServerAliveInterval=15 -o ServerAliveCountMax=4"
+)
+QUIETLY = (
+    "--quiet",
+    "--no-tags",
+    "--no-write-fetch-head",
+    "--no-recurse-submodules",
+    "--no-auto-maintenance",
+    "--no-prune",
+)
 
 _AUTH = re.compile(
     r"Authentication failed|could not read (Username|Password)|Permission denied|Host key verification failed"

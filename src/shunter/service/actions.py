@@ -154,8 +154,9 @@ def wait_push(home: Home, task_id: str, *, timeout_s: float | None, one_try: boo
     while True:
         view = load_view(home.store, task_id)
         push = view.push
-        is_tried = push is None or push.next_try_at is None or (one_try and push.state != PushState.PENDING)
-        if push is None or (is_over(view) and is_tried):
+        if push is None or (one_try and push.state != PushState.PENDING):
+            return view
+        if is_over(view) and push.next_try_at is None:
             return view
         if deadline is not None and time.monotonic() >= deadline:
             raise ShunterError("WAIT_TIMEOUT", f"branch {push.branch} is {push.state}; nothing was changed")
