@@ -155,7 +155,9 @@ class TestSource:
         task = self.waiting(world, either)
         either.vanish()
         (world.marks / "go").touch()
-        eventually(lambda: any("ORIGIN_UNREACHABLE" in each for each in reasons(world.json("status", task))))
+        eventually(lambda: world.json("status", task)["turn"]["attempt_number"] >= 2)
+        refused = [each for each in world.json("status", task)["events"] if each["kind"] == "refused"]
+        assert [each["reason"].split(":")[0] for each in refused] == ["ORIGIN_UNREACHABLE"], "told once"
         assert not (world.data / "tasks" / task).exists()
         either.come_back()
         (status,) = world.wait(task, status=0)
@@ -186,7 +188,8 @@ class TestSource:
         task = published(world, "--source", "origin")
         until_push(world, task, "pushed")
         http.vanish()
-        world.run("submit", "-a", "exec:true", "--source", "origin", "--base", "HEAD", "x", status=None)
+        done = world.run("submit", "-a", "exec:true", "--source", "origin", "x", status=69)
+        assert b"ORIGIN_UNREACHABLE" in done.stderr and secret.encode() not in done.stderr
         assert world.files_with(secret.encode()) == []
 
     def test_a_host_that_is_not_declared_is_not_taken(self, world, http):

@@ -89,7 +89,8 @@ class Driver:
             turn = self.store.load_turn(turn_id)
             step = self.steps.get(turn.step)
             if step is None:
-                self.told.pop(turn_id, None)
+                for key in (turn_id, turn_id + " refused"):
+                    self.told.pop(key, None)
                 return None
             self.on_boundary(f"before {turn.step}")
             try:
@@ -139,9 +140,10 @@ class Driver:
 
     def _note_refusal(self, turn: Turn, words: str) -> None:
         """The host's own words, once until they change."""
-        if self.told.get(turn.id) == words:
+        key = turn.id + " refused"
+        if self.told.get(key) == words:
             return
-        self.told[turn.id] = words
+        self.told[key] = words
         event = Event(time.time(), "refused", ACTOR, turn.task_id, turn.id, turn.attempt_id, reason=words[:300])
         self.store.record_events([event])
 
@@ -351,7 +353,7 @@ class Driver:
         self._release(turn)
         if exc.code == "ORIGIN_UNREACHABLE":
             if turn.attempt_number < TRIES_OF_ORIGIN:
-                self._note_refusal(turn, exc.text)
+                self._note_refusal(turn, f"{exc.code}: {exc.text}")
                 self._return(turn, reason_code=exc.code, pause_s=busy_pause_s(turn.attempt_number))
                 return 0.0
             exc = ShunterError("BASE_UNAVAILABLE", f"origin did not answer {TRIES_OF_ORIGIN} times: {exc.text}")

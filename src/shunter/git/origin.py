@@ -163,7 +163,7 @@ def checked_branch(name: str) -> str:
 
 def refuse_standing_branch(repo: Repository, view: OriginView, branch: str) -> None:
     """A branch is made, never moved: one that somebody works on or that origin has is not the task's."""
-    hint = "another --publish-branch, or none: then it is shunter/<task id>"
+    hint = "give another name with --publish-branch"
     if branch in (repo.branch, view.default_branch):
         raise ShunterError("BRANCH_TAKEN", f"{branch} is the branch that you work on, or the default one", hint=hint)
     ref = "refs/heads/" + branch
