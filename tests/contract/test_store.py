@@ -213,6 +213,14 @@ class TestFollowUps:
         assert store.load_task("task1").state == TaskState.QUEUED
         assert store.load_latest_turns(["task1", "none"]) == {"task1": turn}
 
+    def test_a_fresh_session_takes_the_place_of_the_former(self, store):
+        settle(store, at(store, Step.FETCHED))
+        assert store.record_session("task1", "first") and not store.record_session("task1", "other")
+        turn = a_turn(a_task(), 2)
+        store.add_turn(turn, a_row(turn), actor="me", fresh_session=True)
+        assert store.load_task("task1").session_id is None
+        assert store.record_session("task1", "other")
+
     def test_one_turn_is_open_at_a_time(self, store):
         submitted(store)
         turn = a_turn(a_task(), 2)

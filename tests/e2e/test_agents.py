@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,23 @@ def without_new_objects(world: World, before: str) -> bool:
     return world.fingerprint() == before
 
 
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_follow_up_goes_on_in_the_same_conversation(project, agent, agent_clis, agent_home, scripted_model):
+    use_agent(project, agent, "commit", agent_clis, agent_home, scripted_model)
+    first = project.json("submit", "--agent", agent, "--wait", "remember the word heliotrope")
+    asked = len(scripted_model.requests)
+    second = project.json("say", first["id"], "--wait", "and which word was it?")
+    assert (second["phrase"], second["session_id"]) == ("done", first["session_id"]), project.log()
+    carried = [text for each in scripted_model.requests[asked:] for text in each.users]
+    assert any("heliotrope" in text for text in carried) and any("which word was it" in text for text in carried)
+    assert project.git("rev-list", "--count", f"HEAD..{second['ref']}") == "2"
+    usage = second["turn"]["outcome"]["usage"]
+    assert 0 < usage["output_tokens"] <= 2 * first["turn"]["outcome"]["usage"]["output_tokens"], usage
+    fresh = project.json("say", "--fresh", first["id"], "--wait", "once more")
+    assert fresh["phrase"] == "done" and fresh["session_id"] not in (None, first["session_id"])
+    assert any("[turn 1, asked]" in text and "heliotrope" in text for text in scripted_model.requests[-1].users)
+
+
 @pytest.mark.parametrize(("agent", "script"), [("codex", "openai-401"), ("claude", "anthropic-401")])
 def test_a_login_that_fails_is_never_done(project, agent, script, agent_clis, agent_home, scripted_model):
     use_agent(project, agent, script, agent_clis, agent_home, scripted_model)
@@ -90,6 +108,30 @@ def test_a_login_that_fails_is_never_done(project, agent, script, agent_clis, ag
     record = json.loads(done.stdout)
     assert record["phrase"] == "auth"
     assert done.returncode != 0
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_question_is_answered_in_the_same_conversation(project, agent, agent_clis, agent_home, scripted_model):
+    use_agent(project, agent, "ask", agent_clis, agent_home, scripted_model)
+    first = project.json("submit", "--agent", agent, "--wait", "ask me", status=None)
+    assert first["phrase"] == "needs_input"
+    assert "2. right" in project.out("result", first["id"])
+    asked = len(scripted_model.requests)
+    project.json("say", first["id"], "--answer", "2", "--wait", status=None)
+    carried = [text for each in scripted_model.requests[asked:] for text in each.users]
+    assert any("Question: Which one?\nAnswer: right" in text for text in carried)
+
+
+@pytest.mark.parametrize(("agent", "script"), [("codex", "openai-limit"), ("claude", "anthropic-limit")])
+def test_a_limit_says_until_when(project, agent, script, agent_clis, agent_home, scripted_model):
+    use_agent(project, agent, script, agent_clis, agent_home, scripted_model)
+    before = time.time()
+    record = project.json("submit", "--agent", agent, "--wait", "do it", status=None)
+    limit = record["turn"]["outcome"]["limit"]
+    assert record["phrase"] == "limit" and limit["renews"], record
+    assert before + 3500 < limit["resets_at"] < time.time() + 3700, limit
+    assert "limit until " in project.out("list")
+    assert "resets " in project.out("result", record["id"])
 
 
 @pytest.mark.parametrize("agent", AGENTS)

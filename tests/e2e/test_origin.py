@@ -408,6 +408,52 @@ class TestPublish:
         assert until_push(world, task, "pushed")["url"] == str(http.bare)
 
 
+class TestFollowUps:
+    MORE = "cat >> work.txt; echo >> work.txt; git add work.txt; git commit -qm more"
+
+    def pushed(self, world) -> str:
+        task = published(world, script=self.MORE)
+        until_push(world, task, "pushed")
+        return task
+
+    def follow_up(self, world, task: str) -> str:
+        """The head after one turn more."""
+        world.run("say", task, "again", "--wait")
+        return world.json("status", task)["head_oid"]
+
+    def test_a_follow_up_moves_the_branch_on(self, world, http):
+        task = self.pushed(world)
+        head = self.follow_up(world, task)
+        eventually(lambda: push_of(world, task)["pushed_oid"] == head)
+        assert http.branches()[f"shunter/{task}"] == head
+        assert http.git("rev-list", "--count", f"main..shunter/{task}") == "2"
+
+    def test_a_branch_that_somebody_added_to_is_left_alone(self, world, http):
+        task = self.pushed(world)
+        theirs = http.commit(f"shunter/{task}", parent=f"shunter/{task}")
+        self.follow_up(world, task)
+        push = until_push(world, task, "refused")
+        assert push["error_code"] == "BRANCH_TAKEN"
+        assert http.branches()[f"shunter/{task}"] == theirs
+
+    def test_a_branch_that_was_merged_and_deleted_is_made_anew(self, world, http):
+        task = self.pushed(world)
+        http.git("update-ref", "-d", f"refs/heads/shunter/{task}")
+        head = self.follow_up(world, task)
+        eventually(lambda: http.branches().get(f"shunter/{task}") == head)
+
+    def test_what_was_not_delivered_goes_with_the_next_turn(self, world, http):
+        go = world.marks / "go"
+        task = world.submit(f'while [ ! -e "{go}" ]; do sleep 0.05; done; {self.MORE}', "--publish", "push")
+        http.vanish()
+        go.touch()
+        until_push(world, task, "failed")
+        http.come_back()
+        head = self.follow_up(world, task)
+        eventually(lambda: push_of(world, task)["pushed_oid"] == head)
+        assert http.git("rev-list", "--count", f"main..shunter/{task}") == "2"
+
+
 class TestDeath:
     @pytest.mark.parametrize("boundary", ["before push", "recording push", "after push"])
     def test_a_dispatcher_that_dies_around_a_push(self, world, http, boundary):

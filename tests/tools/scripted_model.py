@@ -24,6 +24,7 @@ import json
 import re
 import socket
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -33,6 +34,7 @@ from typing import Any
 Step = dict[str, Any]
 COMMIT = "echo 'hello from the script' >> scripted.txt && git add scripted.txt && git commit -q -m 'scripted commit'"
 QUESTION = {"text": "Which one?", "options": ["left", "right"]}
+LIMIT_NOTICE = f"Claude AI usage limit reached|{int(time.time()) + 3600}"
 SCRIPTS: dict[str, list[Step]] = {
     "commit": [{"shell": COMMIT}, {"text": "The file is committed."}],
     "leave": [{"shell": "echo left >> left.txt"}, {"text": "The file is written."}],
@@ -56,7 +58,7 @@ SCRIPTS: dict[str, list[Step]] = {
                     "type": "usage_limit_reached",
                     "message": "The usage limit has been reached",
                     "plan_type": "plus",
-                    "resets_in_seconds": 3600,
+                    "resets_at": int(time.time()) + 3600,
                 }
             },
         }
@@ -74,7 +76,7 @@ SCRIPTS: dict[str, list[Step]] = {
             "headers": {"x-should-retry": "false"},
             "body": {
                 "type": "error",
-                "error": {"type": "rate_limit_error", "message": "Claude AI usage limit reached|4102444800"},
+                "error": {"type": "rate_limit_error", "message": LIMIT_NOTICE},
             },
         }
     ],

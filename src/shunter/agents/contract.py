@@ -12,9 +12,10 @@ file, reads the clock or looks at the environment; text from an agent is untrust
 
 from __future__ import annotations
 
+from datetime import tzinfo
 from typing import Dict, Iterable, Optional, Tuple
 
-from ..wire.messages import Question, Usage
+from ..wire.messages import LimitNotice, Question, Usage
 from ..wire.record import dataclass, field
 
 # Outcome kinds. The first four are what an agent can say of its own work; the rest is what we saw.
@@ -26,8 +27,8 @@ TIMED_OUT, CANCELLED, LOST, LAUNCH_FAILED = "timed_out", "cancelled", "lost", "l
 
 @dataclass(frozen=True)
 class Turn:
-    """What a turn wants. The host fills in {workspace}, {git_dir}, {job}, {schema}, {last_message}
-    and {tmp} in argv and in the values of env with the paths of the attempt."""
+    """What a turn wants. The host fills in {workspace}, {git_dir}, {job}, {schema}, {last_message},
+    {prompt_file} and {tmp} in argv and in the values of env with the paths of the attempt."""
 
     command: Tuple[str, ...] = ()  # configured program and leading arguments; () = the adapter's own default
     model: Optional[str] = None
@@ -38,6 +39,8 @@ class Turn:
     max_turns: Optional[int] = None
     max_budget_usd: Optional[float] = None
     env: Dict[str, str] = field(default_factory=dict)  # configured additions
+    resume: Tuple[str, ...] = ()  # of a configured command: its command line for follow-ups
+    fields: Dict[str, str] = field(default_factory=dict)  # likewise: where its JSON lines hold what
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,9 @@ class Ended:
     commits: int  # commits ahead of the turn's base, left-overs included
     files_changed: Tuple[str, ...]
     previous_usage: Optional[Usage] = None  # of the session before this turn, for agents that count cumulatively
+    at: Optional[float] = None  # when it ended, by the clock of the machine where it ran
+    zone: Optional[tzinfo] = None  # of that machine; None = UTC
+    fields: Dict[str, str] = field(default_factory=dict)  # those of the turn
 
 
 @dataclass(frozen=True)
@@ -103,4 +109,5 @@ class Outcome:
     usage: Usage = Usage()
     session_usage: Optional[Usage] = None  # cumulative over the session where the agent counts so
     session_id: Optional[str] = None
+    limit: Optional[LimitNotice] = None  # with kind `limit`
     structured: bool = False  # summary and kind come from a valid structured result

@@ -1,29 +1,71 @@
 """Any command as an agent: the prompt on stdin, the workspace as directory, its exit status as its word.
 
 Exit status 0 is done when something changed and no_changes otherwise; any other is failed. A command that wants to say
-more ends its output with a fenced `shunter-result` block. It has no session: each turn starts it anew.
+more ends its output with a fenced `shunter-result` block, or writes the result to the file {last_message}.
+
+An entry of the configuration may tell more of it: `resume` is the command line for follow-ups, where {session_id} is
+the session; `fields` says where its JSON lines hold what (dotted paths), and then its errors are judged like any
+agent's. Without `resume` each turn starts the command anew.
 """
 
 from __future__ import annotations
 
-from typing import List, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from ..wire.errors import ShunterError
-from .contract import CRASHED, DONE, FAILED, LOST, NO_CHANGES, Ended, Event, Launch, Outcome, Turn
+from ..wire.messages import Usage
+from .contract import CRASHED, DONE, FAILED, LOST, NO_CHANGES, Ended, Event, Launch, Outcome, SessionRule, Turn
 from .options import check_options
-from .result import find_block
-from .stream import bounded, last_line, one_line
-from .verdict import EVIDENCE_LIMIT_BYTES, decide_structured, describe_exit, has_changes
+from .resets import limit_of
+from .result import Result, find_block, find_result
+from .stream import amount_at, bounded, count_at, last_line, one_line, parse_object, text_at
+from .verdict import (
+    EVIDENCE_LIMIT_BYTES,
+    Complaint,
+    Seen,
+    decide_structured,
+    describe_exit,
+    has_changes,
+    judge_complaint,
+)
 
-_UNKNOWN_OPTIONS = ("model", "effort", "session_id", "max_turns", "max_budget_usd")
+# What `fields` may name; the first group is shown in the logs as events of that kind.
+SHOWN_FIELDS = ("message", "thinking", "tool", "command", "file", "notice", "error")
+FIELDS = (*SHOWN_FIELDS, "session", "exit_code", "input_tokens", "cached_tokens", "output_tokens", "cost_usd")
 
 
 def launch(turn: Turn) -> Launch:
-    check_options("exec", turn, unknown=_UNKNOWN_OPTIONS)
     if not turn.command:
         raise ShunterError("AGENT_OPTION", "exec needs a command", hint="write it after the colon, as in exec:make")
-    # It has no sandbox of its own, so whatever was asked for, this is what is in force.
-    return Launch(argv=turn.command, env=dict(turn.env), permission="unattended")
+    resumes = turn.session_id is not None and bool(turn.resume)
+    words = turn.resume if resumes else turn.command
+    filled = {"{model}": turn.model, "{effort}": turn.effort}
+    named = {place for place in filled if any(place in word for word in words)}
+    check_options("exec", turn, unknown=[place[1:-1] for place in filled if place not in named] + _LIMITS)
+    for place in sorted(named):
+        if filled[place] is None:
+            raise ShunterError("AGENT_OPTION", f"the agent's command line needs a value for {place}")
+    if resumes:
+        filled["{session_id}"] = turn.session_id
+    path = turn.fields.get("session", "")
+    key = path.rpartition(".")[2]
+    return Launch(
+        argv=tuple(_filled(word, filled) for word in words),
+        env=dict(turn.env),
+        session=SessionRule(marker=f'"{key}"', key=key) if key else None,
+        session_id=turn.session_id if resumes else None,
+        # It has no sandbox of its own, so whatever was asked for, this is what is in force.
+        permission="unattended",
+    )
+
+
+_LIMITS = ["max_turns", "max_budget_usd"]
+
+
+def _filled(word: str, values: Mapping[str, Optional[str]]) -> str:
+    for place, value in values.items():
+        word = word.replace(place, value or "")
+    return word
 
 
 def version_argv(command: Tuple[str, ...] = ()) -> Tuple[str, ...]:
@@ -40,18 +82,78 @@ def prepare_prompt(text: str) -> str:
 
 
 def find_outcome(ended: Ended) -> Outcome:
-    if ended.exit_code == 0:
-        result = find_block(ended.lines)
-        if result is None:
-            kind = DONE if has_changes(ended) else NO_CHANGES
-            return Outcome(kind, f"exit status 0 and {'changes' if kind == DONE else 'no changes'}")
-        kind, evidence = decide_structured(ended, result, has_tokens=False)
-        return Outcome(kind, evidence, summary=result.summary, questions=result.questions, structured=True)
-    kind = CRASHED if ended.signal is not None else LOST if ended.exit_code is None else FAILED
-    said = last_line(ended.stderr_tail)
-    evidence = f"{describe_exit(ended)}: {said}" if said else describe_exit(ended)
-    return Outcome(kind, one_line(evidence, EVIDENCE_LIMIT_BYTES))
+    seen = _read(ended) if ended.fields else Seen()
+    result = _result(ended, seen) if ended.exit_code == 0 else None
+    if result is not None:
+        kind, evidence = decide_structured(ended, result, has_tokens=bool(seen.usage.output_tokens))
+    elif seen.complaint is not None:
+        kind, evidence = judge_complaint(seen.complaint)
+    elif ended.exit_code == 0:
+        kind = DONE if has_changes(ended) else NO_CHANGES
+        evidence = f"exit status 0 and {'changes' if kind == DONE else 'no changes'}"
+    else:
+        kind = CRASHED if ended.signal is not None else LOST if ended.exit_code is None else FAILED
+        said = last_line(ended.stderr_tail)
+        evidence = f"{describe_exit(ended)}: {said}" if said else describe_exit(ended)
+    return Outcome(
+        kind,
+        one_line(evidence, EVIDENCE_LIMIT_BYTES),
+        summary=result.summary if result else bounded(seen.final_text),
+        questions=result.questions if result else (),
+        usage=seen.usage,
+        session_id=seen.session_id,
+        limit=limit_of(kind, evidence, ended),
+        structured=result is not None,
+    )
 
 
-def read_event(line: bytes) -> List[Event]:
-    return [Event("message", bounded(line[: 64 * 1024].decode("utf-8", "replace")))]
+def _result(ended: Ended, seen: Seen) -> Optional[Result]:
+    """Of the result file, else of the last message, else of the output."""
+    if ended.last_message is not None:
+        return find_result(ended.last_message)
+    return find_result(seen.final_text) if ended.fields else find_block(ended.lines)
+
+
+def _read(ended: Ended) -> Seen:
+    """The last message, error, session and token use of a command that tells them in JSON lines."""
+    seen = Seen()
+    fields = {name: tuple(path.split(".")) for name, path in ended.fields.items()}
+    used: Dict[str, Any] = {}
+    for line in ended.lines:
+        event = parse_object(line)
+        if event is None:
+            continue
+        seen.events += 1
+        error, message = _text(event, fields, "error"), _text(event, fields, "message")
+        if error:
+            seen.complaint = Complaint(error)
+        elif any(_text(event, fields, name) for name in SHOWN_FIELDS):
+            seen.complaint = None  # it went on after all
+        seen.final_text = message or seen.final_text
+        seen.session_id = _text(event, fields, "session") or seen.session_id
+        for name, read in _COUNTS.items():
+            found = read(event, *fields[name]) if name in fields else None
+            used[name] = used.get(name) if found is None else found
+    seen.usage = Usage(**used)
+    return seen
+
+
+_COUNTS = {"input_tokens": count_at, "cached_tokens": count_at, "output_tokens": count_at, "cost_usd": amount_at}
+
+
+def _text(event: Dict[str, Any], fields: Mapping[str, Tuple[str, ...]], name: str) -> str:
+    return text_at(event, *fields[name]) if name in fields else ""
+
+
+def read_event(line: bytes, fields: Mapping[str, str] = {}) -> List[Event]:
+    event = parse_object(line) if fields else None
+    if event is None:
+        return [Event("message", bounded(line[: 64 * 1024].decode("utf-8", "replace")))]
+    paths = {name: tuple(path.split(".")) for name, path in fields.items()}
+    exit_code = count_at(event, *paths["exit_code"]) if "exit_code" in paths else None
+    shown = ((name, _text(event, paths, name)) for name in SHOWN_FIELDS)
+    return [
+        Event(name, "" if name == "file" else bounded(text), exit_code, path=bounded(text) if name == "file" else None)
+        for name, text in shown
+        if text
+    ]

@@ -16,8 +16,20 @@ import signal
 from typing import NamedTuple, Optional, Tuple
 
 from ..wire.messages import Usage
-from .contract import CRASHED, DONE, FAILED, LAUNCH_FAILED, LOST, NO_CHANGES, UNKNOWN, USAGE_ERROR, Ended, Outcome
+from .contract import (
+    CRASHED,
+    DONE,
+    FAILED,
+    LAUNCH_FAILED,
+    LOST,
+    NO_CHANGES,
+    UNKNOWN,
+    USAGE_ERROR,
+    Ended,
+    Outcome,
+)
 from .refusal import judge_refusal
+from .resets import limit_of
 from .result import SUMMARY_LIMIT_BYTES, Result
 from .stream import bounded, last_line, one_line
 
@@ -71,6 +83,7 @@ def decide_outcome(ended: Ended, seen: Seen) -> Outcome:
         usage=seen.usage,
         session_usage=seen.session_usage,
         session_id=seen.session_id,
+        limit=limit_of(kind, evidence, ended),
         structured=structured,
     )
 
@@ -90,10 +103,14 @@ def _decide(ended: Ended, seen: Seen) -> Tuple[str, str]:
         kind, evidence = judge_exit(ended)
         return kind, f"the turn ended well, then: {evidence}"
     if seen.complaint is not None:
-        return seen.complaint.kind or judge_refusal(seen.complaint.text), seen.complaint.text
+        return judge_complaint(seen.complaint)
     if seen.ended_well is False:
         return FAILED, "the agent reported a failure without a reason"
     return judge_exit(ended) if seen.events else judge_start(ended)
+
+
+def judge_complaint(complaint: Complaint) -> Tuple[str, str]:
+    return complaint.kind or judge_refusal(complaint.text), complaint.text
 
 
 def decide_structured(ended: Ended, result: Result, *, has_tokens: bool) -> Tuple[str, str]:

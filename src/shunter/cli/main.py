@@ -24,6 +24,7 @@ COMMANDS = {
     "diff": ("diff", "Show the changes of a task."),
     "result": ("result", "Show how a task ended and what the agent said."),
     "wait": ("wait", "Block until tasks are over."),
+    "say": ("say", "Follow up: a further turn in the same session and workspace."),
     "cancel": ("cancel", "End a task's turn, waiting or running."),
     "fetch": ("fetch", "Bring a result home again."),
     "publish": ("publish", "Show whether origin has a task's branch; try again."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Sequence
 
 COLOURS = {"green": "32", "red": "31", "yellow": "33", "blue": "34", "dim": "2", "bold": "1"}
@@ -47,6 +48,12 @@ def coloured(text: str, colour: str | None) -> str:
 
 def phrase_colour(phrase: str) -> str:
     return COLOUR_OF_PHRASE.get(phrase.split(" ", maxsplit=1)[0], "red" if "(closed)" not in phrase else "dim")
+
+
+def clock(at: float) -> str:
+    """Local time of day; with the date when that is not today."""
+    then = time.localtime(at)
+    return time.strftime("%H:%M:%S" if then[:3] == time.localtime()[:3] else "%Y-%m-%d %H:%M:%S", then)
 
 
 def age(seconds: float) -> str:

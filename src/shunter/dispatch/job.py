@@ -14,21 +14,29 @@ def prompt_of(brief: Brief) -> str:
     return load(brief.adapter).prepare_prompt(brief.prompt)
 
 
-def job_spec(task: Task, turn: Turn, brief: Brief, *, permission: str) -> JobSpec:
-    """All that the host needs, from the task and its brief. Raises AGENT_UNKNOWN or AGENT_OPTION."""
-    launch = load(brief.adapter).launch(
+def launch_of(task: Task, brief: Brief, *, session_id: str | None, permission: str) -> contract.Launch:
+    """Raises AGENT_UNKNOWN or AGENT_OPTION."""
+    return load(brief.adapter).launch(
         contract.Turn(
             command=brief.command,
             model=task.model,
             effort=task.effort,
-            session_id=task.session_id if turn.number > 1 else None,
+            session_id=session_id,
             new_session_id=brief.new_session_id,
             permission=permission,
             max_turns=task.options.max_turns,
             max_budget_usd=task.options.max_budget_usd,
             env=brief.env,
+            resume=brief.resume,
+            fields=brief.fields,
         )
     )
+
+
+def job_spec(task: Task, turn: Turn, brief: Brief, *, permission: str) -> JobSpec:
+    """All that the host needs, from the task and its brief. Raises AGENT_UNKNOWN or AGENT_OPTION."""
+    session_id = task.session_id if turn.number > 1 else None
+    launch = launch_of(task, brief, session_id=session_id, permission=permission)
     return JobSpec(
         attempt_id=turn.attempt_id or "",
         job_id=turn.id,
@@ -53,6 +61,7 @@ def job_spec(task: Task, turn: Turn, brief: Brief, *, permission: str) -> JobSpe
         limits=brief.limits,
         env_profile=task.options.env_profile,
         push=push_target(task),
+        fields=brief.fields,
     )
 
 

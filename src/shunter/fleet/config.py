@@ -93,6 +93,8 @@ AGENT: dict[str, Key] = {
     "model": Key(forms.text, None, "before `defaults.model`"),
     "effort": Key(forms.text, None, "before `defaults.effort`"),
     "permission": Key(_PERMISSION, None, "before `defaults.permission`"),
+    "resume": Key(forms.texts, None, "of `exec`: its command line for follow-ups, with `{session_id}`"),
+    "fields": Key(forms.field_paths, None, "of `exec`: where its JSON lines hold what; see agents.md"),
 }
 NOT_YET = {
     "slurm": "Slurm hosts are not supported by this version",
@@ -121,6 +123,8 @@ class AgentConfig:
     model: str | None = None
     effort: str | None = None
     permission: str | None = None
+    resume: tuple[str, ...] = ()
+    fields: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,8 +363,20 @@ class _Reader:
             self.faults.append(
                 f'{file}: agents.{name}.command is missing; expected a list of texts, such as ["make", "fix"]'
             )
+        self._check_exec(file, name, values)
         self.agents[name] = AgentConfig(**values)
         self.sources |= {f"agents.{name}.{key}": file for key in values}
+
+    def _check_exec(self, file: str, name: str, values: dict[str, Any]) -> None:
+        if values["adapter"] != "exec":
+            alone = [key for key in ("resume", "fields") if key in values]
+            self.faults += [f"{file}: agents.{name}.{key} is for adapter exec alone" for key in alone]
+        elif values.get("resume"):
+            if "session" not in values.get("fields", {}):
+                wanted = 'where the session\'s id stands in a line of JSON, such as "session_id"'
+                self.faults.append(f"{file}: agents.{name}.fields.session is missing; with `resume` expected: {wanted}")
+            if not any("{session_id}" in word for word in values["resume"]):
+                self.faults.append(f"{file}: agents.{name}.resume: expected {{session_id}} in one of the texts")
 
     def _values(self, file: str, where: str, table: dict[str, Any], known: Mapping[str, Key]) -> dict[str, Any]:
         values = {}

@@ -11,12 +11,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ..agents.exec import FIELDS
+
 Form = Callable[[Any], Any]
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)\Z")
 _UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SSH_TARGET = re.compile(r"[A-Za-z0-9_.%+@][A-Za-z0-9_.%+@-]{0,250}\Z")
 _MACHINE = re.compile(r"[a-z0-9_.-]+(:\d+)?\Z|\[[0-9a-f:.]+\](:\d+)?\Z")
+_FIELD_PATH = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*(\.[A-Za-z_][A-Za-z0-9_-]*)*\Z")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
@@ -110,6 +113,16 @@ def tags(value: Any) -> tuple[str, ...]:
 def _is_tag(text: str) -> bool:
     kind, _, machine = text.partition("origin:")
     return bool(text) and "\0" not in text and (kind != "" or _MACHINE.match(machine) is not None)
+
+
+def field_paths(value: Any) -> dict[str, str]:
+    """Where the JSON lines of a configured command hold what."""
+    fine = isinstance(value, dict) and all(
+        name in FIELDS and isinstance(path, str) and _FIELD_PATH.match(path) for name, path in value.items()
+    )
+    if not fine:
+        raise FormError(f'a table of dotted paths, such as {{ message = "item.text" }}, for {", ".join(FIELDS)}')
+    return dict(value)
 
 
 def variables(value: Any) -> dict[str, str]:

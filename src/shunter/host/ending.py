@@ -10,6 +10,7 @@ import errno
 import os
 import sys
 import time
+from datetime import timedelta, timezone, tzinfo
 from typing import Callable, Optional, Tuple, TypeVar
 
 from ..agents import contract
@@ -27,6 +28,7 @@ from .logs import log_end, read_lines, read_tail
 from .publish import publish_workspace
 from .remove import remove_workspace
 from .signals import Exited, read_exited
+from .supervisor import read_start
 from .workspace import Identity
 
 T = TypeVar("T")
@@ -134,6 +136,9 @@ def _judge(
         commits=publication.turn_commits if publication else 0,
         files_changed=tuple(change.path for change in publication.files) if publication else (),
         previous_usage=_previous_usage(ledger, spec),
+        at=time.time(),
+        zone=zone_of(job),
+        fields=spec.fields,
     )
     try:
         outcome = load(spec.agent).find_outcome(ended)
@@ -164,6 +169,21 @@ def _as_published(outcome: contract.Outcome, publication: Optional[Publication])
     else:
         return outcome
     return changed(outcome, kind=contract.UNKNOWN, evidence=f"{outcome.evidence}; {why}")
+
+
+def zone_of(job: str) -> tzinfo:
+    """The time zone that the agent had; a fixed distance from UTC where its rules cannot be found."""
+    from zoneinfo import ZoneInfo
+
+    try:
+        given = [each for each in read_start(job).env if each.startswith(b"TZ=")]
+        name = os.fsdecode(given[-1][3:]).lstrip(":") if given else ""
+        if name:
+            return ZoneInfo(name)
+        with open("/etc/localtime", "rb") as file:
+            return ZoneInfo.from_file(file)
+    except (OSError, ValueError, KeyError):
+        return timezone(timedelta(seconds=time.localtime().tm_gmtoff))
 
 
 def _last_message(job: str) -> Optional[str]:
@@ -208,6 +228,7 @@ def _end(
         summary=outcome.summary[:8192],
         questions=outcome.questions,
         structured=outcome.structured,
+        limit=outcome.limit,
         usage=outcome.usage,
         session_usage=outcome.session_usage,
         permission=spec.permission,

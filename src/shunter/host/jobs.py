@@ -6,6 +6,7 @@ job first, then the ledger's row, then the supervisor, which creates `supervisor
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -45,17 +46,20 @@ def accept_attempt(layout: Layout, ledger: Ledger, ask: AcceptAsk) -> AttemptSta
         raise ShunterError("PROTOCOL", "an attempt without a program")
     with hold_lock(layout.task_lock(spec.task_id)):
         if not ledger.was_accepted(spec, ask.token):
+            before = published_head(layout.mirror(spec.project_id), spec.task_id) if spec.number > 1 else None
             workspace = ensure_workspace(
                 layout.workspace(spec.task_id),
                 mirror=layout.mirror(spec.project_id),
                 task_id=spec.task_id,
                 base_oid=spec.base_oid,
+                head_oid=before,
                 identity=Identity(spec.identity_name, spec.identity_email),
             )
-            before = published_head(layout.mirror(spec.project_id), spec.task_id) if spec.number > 1 else None
-            turn_base = before or spec.base_oid
-            write_job(layout, spec, prompt=ask.prompt, turn_base=turn_base)
-            ledger.accept(spec, ask.token, workspace.notices)
+            notices = workspace.notices
+            if workspace.created and spec.number > 1:
+                notices = ("the workspace was gone and was made anew from the last result", *notices)
+            write_job(layout, spec, prompt=ask.prompt, turn_base=before or spec.base_oid)
+            ledger.accept(spec, ask.token, notices)
         status = read_status(layout, ledger, spec.attempt_id)
         if status.state == "accepted":
             start_supervisor(layout, spec.attempt_id)
@@ -79,6 +83,7 @@ def write_job(layout: Layout, spec: JobSpec, *, prompt: str, turn_base: str) -> 
         "{job}": job,
         "{schema}": os.path.join(job, "schema.json"),
         "{last_message}": os.path.join(job, "last_message"),
+        "{prompt_file}": os.path.join(job, "prompt"),
         "{tmp}": os.path.join(job, "tmp"),
     }
     files = dict(spec.files)
@@ -94,6 +99,9 @@ def write_job(layout: Layout, spec: JobSpec, *, prompt: str, turn_base: str) -> 
     if spec.session_id:
         os.makedirs(layout.task(spec.task_id), mode=0o700, exist_ok=True)
         write_durably(layout.session(spec.task_id), spec.session_id.encode() + b"\n")
+    else:
+        with contextlib.suppress(FileNotFoundError):  # of a session that this turn does not go on with
+            os.unlink(layout.session(spec.task_id))
     sync_directory(job)
     sync_directory(os.path.dirname(job))
 

@@ -70,9 +70,12 @@ def ensure_workspace(
     task_id: str,
     base_oid: str,
     identity: Identity,
+    head_oid: Optional[str] = None,
     inherit_credentials: bool = False,
 ) -> Workspace:
     """Make the workspace, or find the one that was made from the same base; any number of calls is fine.
+
+    `head_oid`: the published result of earlier turns, which a workspace that is gone is made anew from.
 
     Raises WORKTREE_INCONSISTENT when something else stands there, CHECKOUT_FAILED when the base cannot be checked out
     completely (nothing is left behind), BASE_UNAVAILABLE when the mirror lacks the base.
@@ -81,11 +84,13 @@ def ensure_workspace(
     object_format = "sha256" if len(checked_oid(base_oid)) == 64 else "sha1"
     record = WorkspaceRecord(checked_id(task_id), base_oid, os.path.realpath(mirror), object_format)
     with os_errors("IO", f"the workspace {path} could not be made"):
-        created = _ensure(path, record, identity, inherit_credentials=inherit_credentials)
+        created = _ensure(path, record, identity, head_oid or base_oid, inherit_credentials=inherit_credentials)
     return Workspace(path, created, _notices(path))
 
 
-def _ensure(path: str, record: WorkspaceRecord, identity: Identity, *, inherit_credentials: bool) -> bool:
+def _ensure(
+    path: str, record: WorkspaceRecord, identity: Identity, start_oid: str, *, inherit_credentials: bool
+) -> bool:
     parent, name = os.path.split(os.path.abspath(path))
     os.makedirs(parent, mode=0o700, exist_ok=True)
     with hold_lock(os.path.join(parent, f".{name}.lock")):
@@ -96,7 +101,7 @@ def _ensure(path: str, record: WorkspaceRecord, identity: Identity, *, inherit_c
                 remove_workspace(os.path.join(parent, entry))
         building = make_scratch(parent, f".{name}.building-")
         try:
-            _build(building, record, identity, inherit_credentials=inherit_credentials)
+            _build(building, record, identity, start_oid, inherit_credentials=inherit_credentials)
             os.rename(building, path)
         except BaseException:
             remove_workspace(building)
@@ -141,7 +146,9 @@ def _require_base(record: WorkspaceRecord) -> None:
         raise ShunterError("BASE_UNAVAILABLE", f"commit {record.base_oid} is not in the mirror {record.mirror}")
 
 
-def _build(building: str, record: WorkspaceRecord, identity: Identity, *, inherit_credentials: bool) -> None:
+def _build(
+    building: str, record: WorkspaceRecord, identity: Identity, start_oid: str, *, inherit_credentials: bool
+) -> None:
     git_dir = os.path.join(building, ".git")
     branch = "task/" + record.task_id
     form = [] if record.object_format == "sha1" else ["--object-format=" + record.object_format]
@@ -152,7 +159,7 @@ def _build(building: str, record: WorkspaceRecord, identity: Identity, *, inheri
     lender = alternates_line(os.path.join(record.mirror, "objects"))
     write_atomically(os.path.join(git_dir, "objects", "info", "alternates"), os.fsencode(lender) + b"\n")
     copy_shallow(record.mirror, git_dir)
-    _checkout(building, record)
+    _checkout(building, record, start_oid)
     write_atomically(os.path.join(git_dir, RECORD), codec.dumps(record).encode() + b"\n")
 
 
@@ -195,11 +202,11 @@ def copy_shallow(source_git_dir: str, target_git_dir: str) -> None:
         write_atomically(os.path.join(target_git_dir, "shallow"), limits)
 
 
-def _checkout(building: str, record: WorkspaceRecord) -> None:
-    """Check the base out and prove it: exit status, HEAD, and no file that differs."""
-    git_dir, base_oid = os.path.join(building, ".git"), record.base_oid
+def _checkout(building: str, record: WorkspaceRecord, start_oid: str) -> None:
+    """Check the commit out and prove it: exit status, HEAD, and no file that differs."""
+    git_dir = os.path.join(building, ".git")
     done = run_git(
-        ["reset", "--quiet", "--hard", base_oid, "--"],
+        ["reset", "--quiet", "--hard", start_oid, "--"],
         git_dir=git_dir,
         work_tree=building,
         config=("checkout.workers=0",),  # as many as there are processors; small trees stay with one
@@ -221,13 +228,13 @@ def _checkout(building: str, record: WorkspaceRecord) -> None:
         ).out
     )
     os.utime(index, ns=(true_time_ns, true_time_ns))
-    fault = _fault(status, base_oid)
+    fault = _fault(status, start_oid)
     if fault:
-        raise ShunterError("CHECKOUT_FAILED", f"the base {base_oid} was not checked out completely: {fault}")
+        raise ShunterError("CHECKOUT_FAILED", f"commit {start_oid} was not checked out completely: {fault}")
 
 
-def _fault(status: Status, base_oid: str) -> Optional[str]:
-    if status.head != base_oid:
+def _fault(status: Status, start_oid: str) -> Optional[str]:
+    if status.head != start_oid:
         return f"HEAD is {status.head}"
     for kind, paths in (
         ("is missing", status.deleted),

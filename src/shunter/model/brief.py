@@ -10,7 +10,7 @@ from ..wire.record import dataclass, field
 
 @dataclass(frozen=True)
 class Brief:
-    """`command` and `env` are the configured agent's; `env` may name place-holders of `agents.contract`."""
+    """`command`, `env`, `resume` and `fields` are the configured agent's; place-holders: see `agents.contract`."""
 
     prompt: str
     adapter: str
@@ -20,3 +20,5 @@ class Brief:
     limits: Limits
     new_session_id: str  # for agents that let us choose
     env: Dict[str, str] = field(default_factory=dict)  # noqa: UP006
+    resume: Tuple[str, ...] = ()  # noqa: UP006
+    fields: Dict[str, str] = field(default_factory=dict)  # noqa: UP006

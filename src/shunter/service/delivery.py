@@ -9,7 +9,7 @@ from ..fleet.config import Config
 from ..git.origin import OriginPlace, ask_origin, checked_branch, find_origin, has_commit, refuse_standing_branch
 from ..git.repository import Repository
 from ..git.transfer import Transfer
-from ..model.records import Push, Task
+from ..model.records import Options, Push, Task
 from ..model.states import PushState
 from ..wire.errors import ShunterError
 from ..wire.origin import capability
@@ -40,20 +40,16 @@ class Delivery:
             found |= {"push_url": self.place.push_url, "push_branch": self.branch}
         return found
 
-    @property
-    def capabilities(self) -> tuple[str, ...]:
-        """What a host needs, in a fixed order: equal wishes are one shape of the queue."""
-        urls = [
-            *([self.place.url] if self.fetches else []),
-            *([self.place.push_url] if self.branch is not None else []),
-        ]
-        return tuple(sorted({capability(url) for url in urls}))
-
     def push(self, task: Task) -> Push | None:
         if self.branch is None:
             return None
         place = self.place
         return Push(task.id, place.name, place.push_url, self.branch, PushState.PLANNED, task.created_at)
+
+
+def capabilities_of(options: Options) -> tuple[str, ...]:
+    """What a host needs, in a fixed order: equal wishes are one shape of the queue."""
+    return tuple(sorted({capability(url) for url in (options.origin_url, options.push_url) if url is not None}))
 
 
 def wished_delivery(config: Config, *, wip: bool, branch: str | None) -> Wish | None:

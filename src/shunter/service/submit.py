@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..agents import contract
-from ..agents.table import load, parse_name
+from ..agents.table import parse_name
+from ..dispatch.job import launch_of
 from ..fleet.config import COMMAND_LINE, Config
 from ..git.capture import Base, capture_base
 from ..git.forget import forget_task
@@ -26,7 +26,7 @@ from ..store.briefs import remove_brief, write_brief
 from ..wire.errors import ShunterError
 from ..wire.ids import new_task_id, turn_id
 from ..wire.messages import PROMPT_LIMIT_BYTES, Limits
-from .delivery import check_delivery, refuse_incapable, warn_incapable, wished_delivery
+from .delivery import capabilities_of, check_delivery, refuse_incapable, warn_incapable, wished_delivery
 from .home import Home
 
 
@@ -89,15 +89,17 @@ def submit_task(home: Home, ask: SubmitAsk) -> Submitted:
     task = _task(config, repo, base, choice, title=ask.title or _first_line(prompt))
     delivery = check_delivery(wish, repo, transfer, base.oid, task.id) if wish is not None else None
     if delivery is not None:
-        refuse_incapable(config, wanted_host, delivery.capabilities)
         task = replace(task, options=replace(task.options, **delivery.options))
+        refuse_incapable(config, wanted_host, capabilities_of(task.options))
     turn = Turn(turn_id(task.id, 1), task.id, 1, TurnState.QUEUED, Step.WAITING, task.created_at)
     brief = _brief(config, repo, choice, prompt)
-    task = replace(task, permission=_prove_launch(task, brief).permission)
+    # An option that the agent does not know is refused now, not on the host; what it has no sandbox for is known.
+    launch = launch_of(task, brief, session_id=None, permission=task.permission)
+    task = replace(task, permission=launch.permission)
     write_brief(home.places.prompts_dir, turn.id, brief)
     try:
         transfer.pin(task.id, base.oid)
-        row = _row(task, turn, repo, choice, capabilities=delivery.capabilities if delivery else ())
+        row = _row(task, turn, repo, choice)
         store.add_task(
             task, turn, row, _project(repo), _events(base, task), push=delivery.push(task) if delivery else None
         )
@@ -110,7 +112,7 @@ def submit_task(home: Home, ask: SubmitAsk) -> Submitted:
         home.wake()
     except ShunterError as exc:
         fault = exc
-    more = () if delivery is None else (*delivery.warnings, *warn_incapable(config, delivery.capabilities))
+    more = () if delivery is None else (*delivery.warnings, *warn_incapable(config, capabilities_of(task.options)))
     return Submitted(task, (*_warnings(base), *more), fault)
 
 
@@ -132,6 +134,8 @@ class AgentChoice:
     adapter: str
     command: tuple[str, ...]
     env: dict[str, str]
+    resume: tuple[str, ...]
+    fields: dict[str, str]
     model: str | None
     effort: str | None
     permission: str
@@ -157,24 +161,11 @@ def resolve_agent(config: Config) -> AgentChoice:
         adapter=parsed.adapter,
         command=tuple(entry.command) if entry and entry.command else parsed.command,
         env=dict(entry.env) if entry else {},
+        resume=entry.resume if entry else (),
+        fields=dict(entry.fields) if entry else {},
         model=setting("model"),
         effort=setting("effort"),
         permission=setting("permission"),
-    )
-
-
-def _prove_launch(task: Task, brief: Brief) -> contract.Launch:
-    """An option that the agent does not know is refused now, not on the host; what it has no sandbox for is known."""
-    return load(brief.adapter).launch(
-        contract.Turn(
-            command=brief.command,
-            model=task.model,
-            effort=task.effort,
-            new_session_id=brief.new_session_id,
-            permission=task.permission,
-            max_turns=task.options.max_turns,
-            max_budget_usd=task.options.max_budget_usd,
-        )
     )
 
 
@@ -249,25 +240,31 @@ def _brief(config: Config, repo: Repository, choice: AgentChoice, prompt: str) -
         ),
         new_session_id=str(uuid.uuid4()),
         env=choice.env,
+        resume=choice.resume,
+        fields=choice.fields,
     )
 
 
-def _row(task: Task, turn: Turn, repo: Repository, choice: AgentChoice, *, capabilities: tuple[str, ...]) -> Row:
+def _row(task: Task, turn: Turn, repo: Repository, choice: AgentChoice) -> Row:
     return Row(
         turn_id=turn.id,
         task_id=task.id,
         summary=task.title,
-        requirements=Requirements(
-            agent=choice.adapter,
-            slots=task.options.slots,
-            memory_mb=task.options.memory_mb,
-            object_format=repo.object_format,
-            capabilities=capabilities,
-            project_id=repo.project_id,
-            worktree_id=repo.worktree_id,
-        ),
+        requirements=requirements_of(task, choice.adapter, repo.object_format),
         priority=task.options.priority,
         pinned_host=task.pinned_host,
+    )
+
+
+def requirements_of(task: Task, adapter: str, object_format: str) -> Requirements:
+    return Requirements(
+        agent=adapter,
+        slots=task.options.slots,
+        memory_mb=task.options.memory_mb,
+        object_format=object_format,
+        capabilities=capabilities_of(task.options),
+        project_id=task.project_id,
+        worktree_id=task.worktree_id,
     )
 
 

@@ -90,6 +90,22 @@ def load_detail(store: Store, prefix: str) -> TaskDetail:
     return TaskDetail(view, tuple(turns), tuple(attempts), tuple(events))
 
 
+@dataclass(frozen=True)
+class Receipt:
+    """What became of a message, as times; each stage that was reached stays, whatever restarts."""
+
+    turn_id: str
+    stored: float  # at home; nothing loses it from here on
+    delivered: float | None  # the host has it, with the job that it belongs to
+    taken: float | None  # the agent runs with it as its input
+    answered: float | None  # the agent's turn is over and has an outcome
+
+
+def receipt_of(turn: Turn) -> Receipt:
+    answered = turn.ended_at if turn.outcome is not None else None
+    return Receipt(turn.id, turn.created_at, turn.accepted_at, turn.started_at, answered)
+
+
 def timing_of(turn: Turn) -> Timing:
     """Queue, lease, transfer, acceptance with its checkout, the start, the run, publication, delivery."""
     marks = (

@@ -53,8 +53,13 @@ class Store(Protocol):
         task that has it, and nothing is stored then.
         """
 
-    def add_turn(self, turn: Turn, row: Row, *, actor: str, events: Iterable[Event] = ()) -> Row:
-        """Store a follow-up and set its task to queued. Raises TASK_UNKNOWN, TASK_CLOSED, or TASK_BUSY (open turn)."""
+    def add_turn(
+        self, turn: Turn, row: Row, *, actor: str, events: Iterable[Event] = (), fresh_session: bool = False
+    ) -> Row:
+        """Store a follow-up and set its task to queued. Raises TASK_UNKNOWN, TASK_CLOSED, or TASK_BUSY (open turn).
+
+        `fresh_session`: the session that the task had is forgotten, so that the next one can be recorded.
+        """
 
     def find_task(self, prefix: str) -> Task:
         """The one task whose id begins so; a full id wins. Raises TASK_UNKNOWN, or TASK_AMBIGUOUS with candidates."""

@@ -121,7 +121,9 @@ class SqliteStore(PushWrites, TurnWrites):
             self._record(events)
         return placed
 
-    def add_turn(self, turn: Turn, row: Row, *, actor: str, events: Iterable[Event] = ()) -> Row:
+    def add_turn(
+        self, turn: Turn, row: Row, *, actor: str, events: Iterable[Event] = (), fresh_session: bool = False
+    ) -> Row:
         with self._write():
             task = self.load_task(turn.task_id)
             if task.state in (TaskState.CLOSED, TaskState.ABANDONED):
@@ -129,6 +131,8 @@ class SqliteStore(PushWrites, TurnWrites):
             if self._records("load_open_turn", task_id=task.id):
                 raise _busy(task.id)
             self._move_task(task, TaskState.QUEUED, actor=actor, now=turn.created_at, reason="follow-up")
+            if fresh_session:
+                self._run("forget_session", {"id": task.id})
             placed = self._insert_turn(turn, row)
             self._record(events)
         return placed

@@ -41,6 +41,9 @@ CODES: Dict[str, Code] = {
     "BRANCH_INVALID": Code(64, False, "The name is none that a branch of origin may have."),
     "BRANCH_TAKEN": Code(64, False, "The branch belongs to another task, or to somebody else on origin."),
     "CAPABILITY_MISSING": Code(64, False, "The host that was asked for lacks what the task needs."),
+    "FOLLOWUP_LIMIT": Code(64, False, "The task has had as many follow-ups as were allowed at submit."),
+    "SESSION_UNBOUND": Code(64, False, "The agent named no session that could be resumed."),
+    "ANSWER_INVALID": Code(64, False, "The answer fits no open question or none of its options."),
     # 69: not reachable before acceptance
     "HOST_UNREACHABLE": Code(69, True, "The host did not answer; nothing is known about its turns."),
     "HOST_KEY": Code(69, False, "The host's key is not known, or it changed; a person has to look."),

@@ -208,6 +208,7 @@ class JobSpec:
     limits: Limits
     env_profile: Optional[str] = None
     push: Optional[PushTarget] = None
+    fields: Dict[str, str] = field(default_factory=dict)  # of a configured command: where its JSON lines hold what
 
 
 @dataclass(frozen=True)
@@ -243,6 +244,16 @@ class Usage:
 class Question:
     text: str
     options: Tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class LimitNotice:
+    """What the provider said of a limit that stopped a turn. What it did not say, or nobody understood, is None."""
+
+    raw: str  # its own words
+    window: Optional[str] = None  # five_hour, daily, weekly, monthly
+    resets_at: Optional[float] = None
+    renews: bool = True  # False: no time mends it, somebody has to pay
 
 
 @dataclass(frozen=True)
@@ -291,6 +302,7 @@ class End:
     summary: str = ""
     questions: Tuple[Question, ...] = ()
     structured: bool = False
+    limit: Optional[LimitNotice] = None  # with outcome `limit`
     usage: Usage = Usage()
     session_usage: Optional[Usage] = None
     permission: str = "workspace"  # what was in force: workspace or unattended

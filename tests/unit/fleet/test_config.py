@@ -144,6 +144,9 @@ class TestPrecedence:
         assert home("[defaults]\nwip = true", None, {"defaults.wip": False}).value("defaults.wip") is False
 
 
+EXEC = "[agents.mine]\nadapter = 'exec'\ncommand = ['x']\n"
+
+
 class TestFaults:
     @pytest.mark.parametrize(
         ("content", "words"),
@@ -195,6 +198,10 @@ class TestFaults:
             ("[agents.mine]\nadapter = 'exec'\ncommand = 'make'", ['agents.mine.command = "make"', "a list of texts"]),
             ("[agents.'my agent']\nadapter = 'codex'", ["agents.my agent", "lower-case"]),
             ("[agents]\nmine = 1", ["agents.mine = 1", "a table"]),
+            ("[agents.codex]\nresume = ['x']", ["agents.codex.resume is for adapter exec alone"]),
+            (EXEC + "resume = ['x']", ["agents.mine.fields.session is missing", "agents.mine.resume", "{session_id}"]),
+            (EXEC + "fields = {sid = 'x'}", ["agents.mine.fields", "dotted paths", "session"]),
+            (EXEC + "fields = {session = 'a b'}", ["agents.mine.fields", "dotted paths"]),
             ("[agents.codex.env]\nSHUNTER_X = 'y'", ["agents.codex.env", "none of SHUNTER_*"]),
         ],
     )

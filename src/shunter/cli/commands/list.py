@@ -6,12 +6,13 @@ import time
 
 import click
 
+from ...agents.contract import LIMIT
 from ...service.home import Home
 from ...service.leading import unled
-from ...service.view import list_views
+from ...service.view import TaskView, list_views
 from ...wire.errors import ShunterError
 from ..output import emit, json_option, say, view_record
-from ..text import age, phrase_colour, table, visible
+from ..text import age, clock, phrase_colour, table, visible
 
 
 @click.command("list")
@@ -39,7 +40,7 @@ def command(everything: bool, limit: int, as_json: bool) -> None:
     rows = [
         (
             view.task.id,
-            view.phrase,
+            state_words(view),
             view.task.host or view.task.pinned_host or "-",
             visible(view.task.agent)[:24],
             age(now - view.task.created_at),
@@ -53,3 +54,11 @@ def command(everything: bool, limit: int, as_json: bool) -> None:
         say(stale)
     if more:
         say(f"… more; `shunter list -n {limit * 2}` shows them")
+
+
+def state_words(view: TaskView) -> str:
+    """The phrase, and for a limit whose end is known until when."""
+    end = view.turn.outcome if view.turn is not None else None
+    if end is None or end.limit is None or end.limit.resets_at is None or view.phrase != LIMIT:
+        return view.phrase
+    return f"{view.phrase} until {clock(end.limit.resets_at)}"

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
+from functools import partial
 
 import click
 
+from ...agents import exec as exec_agent
+from ...agents.contract import Event
 from ...agents.table import load, parse_name
+from ...model.records import Turn
 from ...service.home import Home
 from ...service.logs import Piece, choose_turn, lines_of, read_log
 from ...store.briefs import read_brief
@@ -40,7 +45,7 @@ def command(task: str, follow: bool, raw: bool, stderr: bool, number: int | None
             sys.stdout.buffer.write(piece.data)
             sys.stdout.buffer.flush()
         return
-    agent = load("exec" if stderr else _adapter(home, turn.id, turn.task_id))
+    read_event = _reader(home, turn, plain=stderr)
     for line in lines_of(pieces):
         if isinstance(line, Piece):
             _show(
@@ -50,7 +55,7 @@ def command(task: str, follow: bool, raw: bool, stderr: bool, number: int | None
                 as_json,
             )
             continue
-        for event in agent.read_event(line):
+        for event in read_event(line):
             if as_json:
                 emit({"kind": event.kind, "text": event.text, "exit_code": event.exit_code, "path": event.path})
             else:
@@ -58,13 +63,16 @@ def command(task: str, follow: bool, raw: bool, stderr: bool, number: int | None
         sys.stdout.flush()
 
 
-def _adapter(home: Home, turn_id: str, task_id: str) -> str:
+def _reader(home: Home, turn: Turn, *, plain: bool) -> Callable[[bytes], list[Event]]:
+    if plain:
+        return exec_agent.read_event
     try:
-        return read_brief(home.places.prompts_dir, turn_id).adapter
+        brief = read_brief(home.places.prompts_dir, turn.id)
     except ShunterError:  # closed: the brief is gone, the name is left
-        name = home.reading.load_task(task_id).agent
+        name = home.reading.load_task(turn.task_id).agent
         entry = home.config.agents.get(name)
-        return parse_name(entry.adapter if entry else name).adapter
+        return load(parse_name(entry.adapter if entry else name).adapter).read_event
+    return partial(exec_agent.read_event, fields=brief.fields) if brief.fields else load(brief.adapter).read_event
 
 
 def _show(kind: str, text: str, exit_code: int | None, as_json: bool) -> None:

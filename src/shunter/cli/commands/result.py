@@ -10,15 +10,18 @@ from ...model.states import PushState
 from ...policy.outcome import exit_status_of
 from ...service.home import Home
 from ...service.view import TaskView, load_view
+from ...wire.errors import ShunterError
+from ...wire.messages import LimitNotice
 from ..output import emit, json_option, say, task_argument, view_record
-from ..text import coloured, count, duration, phrase_colour, visible
+from ..text import clock, coloured, count, duration, phrase_colour, visible
 
 
 @click.command("result")
 @task_argument()
+@click.option("--ref", "ref_alone", is_flag=True, help="Only the name of the branch, as git takes it; 70 without one.")
 @json_option
 @click.pass_context
-def command(ctx: click.Context, task: str, as_json: bool) -> None:
+def command(ctx: click.Context, task: str, ref_alone: bool, as_json: bool) -> None:
     """Show how a task ended and what the agent said.
 
     Exit status 0 once there is a result, good or bad; 70 while there is none. With --json the record holds the
@@ -26,7 +29,11 @@ def command(ctx: click.Context, task: str, as_json: bool) -> None:
     """
     store = Home().reading
     view = load_view(store, store.find_task(task).id)
-    if as_json:
+    if ref_alone:
+        if view.ref is None:
+            raise ShunterError("FETCH_FAILED", f"task {view.task.id} is {view.phrase} and has no branch at home")
+        say(view.ref.removeprefix("refs/remotes/"))
+    elif as_json:
         emit(view_record(view))
     else:
         say(render_result(view))
@@ -50,6 +57,8 @@ def render_result(view: TaskView) -> str:
             lines.append("  no result yet")
         return "\n".join(lines)
     lines.append(f"  why        {visible(end.evidence)}")
+    if end.limit is not None:
+        lines.append(f"  limit      {visible(limit_words(end.limit))}")
     if end.summary:
         said = visible(end.summary, keep="\n\t").strip().splitlines()
         lines.append(f"  said       {said[0] if said else ''}")
@@ -73,6 +82,14 @@ def render_result(view: TaskView) -> str:
     if turn.started_at and over_at:
         lines.append(f"  took       {duration(over_at - turn.started_at)}, exit status {exit_status_of(turn)}")
     return "\n".join(lines)
+
+
+def limit_words(limit: LimitNotice) -> str:
+    """Which window and when it ends, in this terminal's time zone."""
+    window = limit.window.replace("_", "-") if limit.window else "not told which window"
+    if limit.resets_at is not None:
+        return f"{window}, resets {clock(limit.resets_at)}"
+    return f"{window}, " + ("not told when it resets" if limit.renews else "waiting does not mend it")
 
 
 def _publication_lines(view: TaskView) -> list[str]:

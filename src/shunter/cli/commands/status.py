@@ -10,13 +10,14 @@ import click
 from ...model.states import Step
 from ...service.home import Home
 from ...service.leading import unled
-from ...service.view import TaskDetail, load_detail, timing_of
+from ...service.view import TaskDetail, ending_of, load_detail, receipt_of, timing_of
 from ...wire.codec import encode
 from ..output import emit, json_option, say, task_argument, view_record
-from ..text import age, duration, visible
+from ..text import age, clock, duration, visible
 from .result import render_result
 
 if TYPE_CHECKING:
+    from ...model.records import Turn
     from ...policy.placement import Reason
 
 
@@ -54,6 +55,7 @@ def _record(detail: TaskDetail, rejected: Rejected) -> dict[str, object]:
     return {
         **view_record(detail.view),
         "turns": encode(detail.turns),
+        "receipts": encode(tuple(receipt_of(turn) for turn in detail.turns)),
         "attempts": [{**encode(attempt), "lease_token": None} for attempt in detail.attempts],  # a key is no fact
         "events": encode(detail.events),
         "rejected": [{"host": host, "code": reason.code, "words": reason.words} for host, reason in rejected],
@@ -84,13 +86,23 @@ def render_status(detail: TaskDetail, rejected: Rejected = ()) -> str:
     if turn is not None and turn.step != Step.SETTLED:
         lines.append(f"  now        {explain(detail)}")
     lines += [f"    {host + ':':<12} {visible(why.words)}" for host, why in rejected]
+    if len(detail.turns) > 1:
+        lines.append("  messages")
+        lines += [f"    turn {each.number:<4} {explain_receipt(each)}" for each in detail.turns]
     lines.append("  history")
     for event in detail.events[-12:]:
         kind = "push: " if event.kind == "push" else ""
         what = f"{kind}{event.from_state or ''} -> {event.to_state}" if event.to_state else event.kind
         reason = f"  {visible(event.reason)}" if event.reason else ""
-        lines.append(f"    {time.strftime('%H:%M:%S', time.localtime(event.at))}  {event.actor:<10} {what}{reason}")
+        lines.append(f"    {clock(event.at)}  {event.actor:<10} {what}{reason}")
     return "\n".join(lines)
+
+
+def explain_receipt(turn: Turn) -> str:
+    receipt = receipt_of(turn)
+    stages = {name: getattr(receipt, name) for name in ("stored", "delivered", "taken", "answered")}
+    told = [f"{name} {clock(at)}" for name, at in stages.items() if at is not None]
+    return ", ".join(told) + (f": {ending_of(turn)}" if turn.step == Step.SETTLED else "")
 
 
 def explain(detail: TaskDetail) -> str:

@@ -52,7 +52,9 @@ FIRST_PUSH_LIMIT_S = 60.0
 @click.option("--timeout", type=DURATION, help="End the turn after this time, e.g. 90s, 30m, 2h; 0 is no limit.")
 @click.option("--max-turns", type=click.IntRange(1), help="Model turns inside the agent, where it knows such a limit.")
 @click.option("--max-budget-usd", type=click.FloatRange(0, min_open=True), help="Money, where the agent knows a limit.")
-@click.option("--max-followups", type=click.IntRange(0), help="For follow-ups, which this version lacks.")
+@click.option(
+    "--max-followups", type=click.IntRange(0), help="How many follow-ups `say` may add; any number when left out."
+)
 @click.option(
     "--close-on", type=click.Choice(["never", "done", "any"]), help="Remove the workspace by itself when it ended so."
 )
@@ -111,6 +113,11 @@ def command(ctx: click.Context, /, **given: Any) -> None:
         raise submitted.fault
     if stays:
         return
+    finish_waiting(ctx, home, task_id, as_json=as_json)
+
+
+def finish_waiting(ctx: click.Context, home: Home, task_id: str, *, as_json: bool) -> None:
+    """Wait for the task's turn, show its result, and end with the agent's status."""
     view = wait_for(home, [task_id], timeout_s=None)[0]
     if view.push is not None:
         with contextlib.suppress(ShunterError):  # how far it is then is told

@@ -55,8 +55,12 @@ UPDATE tasks SET state = 'closed', closed_at = :now WHERE id = :id AND state = :
 -- Where the task lives: known from acceptance on, taken back when the first acceptance turned out to be none.
 UPDATE tasks SET host = :host WHERE id = :id;
 
+-- name: forget_session
+-- The next turn starts a session of its own.
+UPDATE tasks SET session_id = NULL WHERE id = :id;
+
 -- name: record_task_facts
--- What a turn told about its task; a fact that is not given stays. A known session id is never replaced nor cleared.
+-- What a turn told about its task; a fact that is not given stays. A known session id is never replaced.
 UPDATE tasks
 SET session_id = coalesce(session_id, :session_id),
     head_oid = coalesce(:head_oid, head_oid),

@@ -1,0 +1,67 @@
+"""`shunter say`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from ...service.home import Home
+from ...service.say import SayAsk, say_to_task
+from ..output import emit, json_option, say, task_argument
+from .submit import finish_waiting, read_prompt
+
+
+@click.command("say")
+@task_argument()
+@click.argument("message", required=False)
+@click.option("-f", "--prompt-file", type=click.Path(path_type=Path), help="Read the message from a file; - is stdin.")
+@click.option(
+    "--answer",
+    "answers",
+    multiple=True,
+    metavar="[QUESTION=]ANSWER",
+    help="Answer a question of the last turn by the number of an option, or in words; may be repeated.",
+)
+@click.option("--interrupt", is_flag=True, help="End the turn that is under way first; its work is kept.")
+@click.option("--fresh", is_flag=True, help="Start a new session on the same branch, told what was said so far.")
+@click.option("--wait", is_flag=True, help="Block until the turn is over; the exit status is the agent's.")
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    task: str,
+    message: str | None,
+    prompt_file: Path | None,
+    answers: tuple[str, ...],
+    interrupt: bool,
+    fresh: bool,
+    wait: bool,
+    as_json: bool,
+) -> None:
+    """Follow up on a task whose turn is over.
+
+    The agent goes on in the same session, in the same workspace, on the same host, and the branch comes back as
+    before. Refused with TASK_BUSY while a turn is under way (--interrupt ends it), and for a closed task.
+
+    \b
+      shunter say TASK "now add a test for the empty list" --wait
+      shunter say TASK --answer 2                     option 2 of the only question
+      shunter say TASK --answer 1=2 --answer 2="no"   several questions
+    """
+    answers_alone = answers and message is None and prompt_file is None
+    text = None if answers_alone else read_prompt(message, prompt_file)
+    home = Home()
+    said = say_to_task(home, SayAsk(task, text, answers, interrupt=interrupt, fresh=fresh))
+    stays = not wait or said.fault is not None
+    if not as_json:
+        say(f"{said.task.id}  turn {said.turn.number}")
+    elif stays:
+        emit(said.turn)
+    sys.stdout.flush()
+    if said.fault:
+        raise said.fault
+    if not stays:
+        finish_waiting(ctx, home, said.task.id, as_json=as_json)

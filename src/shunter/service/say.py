@@ -1,0 +1,189 @@
+"""Following up: a further turn for a task, in the same workspace on the same host, and in the same session (T13).
+
+Everything that can be refused is refused before the message is stored; from then on it has a receipt that only grows.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ..dispatch.job import launch_of
+from ..model.brief import Brief
+from ..model.records import Row, Task, Turn
+from ..model.states import Step, TaskState, TurnState
+from ..store.briefs import read_brief, remove_brief, write_brief
+from ..wire.errors import ShunterError
+from ..wire.ids import turn_id
+from ..wire.messages import Question
+from .actions import cancel_task
+from .home import Home
+from .submit import checked_prompt, requirements_of
+from .waiting import is_over, wait_for
+
+INTERRUPT_LIMIT_S = 120.0  # longer than any grace that the configuration allows for ending an agent
+RETOLD_CHARACTERS = 4000  # of each earlier prompt and summary
+
+
+@dataclass(frozen=True, slots=True)
+class SayAsk:
+    """`answers` as the command line has them: `2`, `1=2`, `2=some words`. `message` None: the answers are all."""
+
+    task: str
+    message: bytes | None
+    answers: tuple[str, ...] = ()
+    interrupt: bool = False  # end the turn that is under way first
+    fresh: bool = False  # a new session on the same branch, told what was said before
+    actor: str = "user"
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    task: Task
+    turn: Turn
+    fault: ShunterError | None = None  # the message is stored, but no dispatcher could be started
+
+
+def say_to_task(home: Home, ask: SayAsk) -> Said:
+    """Raises TASK_BUSY, TASK_CLOSED, FOLLOWUP_LIMIT, SESSION_UNBOUND, PROMPT_INVALID or ANSWER_INVALID."""
+    task = home.store.find_task(ask.task)
+    turns = home.store.load_turns(task.id)
+    _refuse_hopeless(home, task, turns, fresh=ask.fresh)
+    former = read_brief(home.places.prompts_dir, turns[-1].id)
+    message = _message(ask, turns[-1])
+    if not ask.fresh:
+        _require_session(task, former)
+    if turns[-1].step != Step.SETTLED:
+        task, turns = _interrupted(home, task, turns[-1], wanted=ask.interrupt, actor=ask.actor)
+    if ask.fresh:
+        message = f"{_retold(home, turns)}\n\n{message}"
+    turn = Turn(
+        turn_id(task.id, len(turns) + 1),
+        task.id,
+        len(turns) + 1,
+        TurnState.QUEUED,
+        Step.WAITING,
+        created_at=time.time(),
+    )
+    row = Row(
+        turn_id=turn.id,
+        task_id=task.id,
+        summary=task.title,
+        requirements=requirements_of(task, former.adapter, home.store.load_project(task).object_format),
+        priority=task.options.priority,
+        pinned_host=task.host,
+    )
+    checked = checked_prompt(message.encode("utf-8", "surrogateescape"))
+    write_brief(home.places.prompts_dir, turn.id, replace(former, prompt=checked, new_session_id=str(uuid.uuid4())))
+    try:
+        home.store.add_turn(turn, row, actor=ask.actor, fresh_session=ask.fresh)
+    except BaseException:
+        remove_brief(home.places.prompts_dir, turn.id)
+        raise
+    fault = None
+    try:
+        home.wake()
+    except ShunterError as exc:
+        fault = exc
+    return Said(home.store.load_task(task.id), turn, fault)
+
+
+def _refuse_hopeless(home: Home, task: Task, turns: Sequence[Turn], *, fresh: bool) -> None:
+    if task.state == TaskState.CLOSED:
+        raise ShunterError("TASK_CLOSED", f"task {task.id} is closed", hint="submit a new task")
+    if task.state == TaskState.ABANDONED or task.host is None:
+        if turns and turns[-1].step != Step.SETTLED:
+            hint = f"shunter wait {task.id}, or cancel it and submit it anew"
+            raise ShunterError("TASK_BUSY", f"task {task.id} was not started yet", hint=hint)
+        raise ShunterError("TASK_CLOSED", f"task {task.id} never ran on any host", hint="submit it again")
+    limit = task.options.max_followups
+    if limit is not None and len(turns) > limit:
+        text = f"task {task.id} had {len(turns) - 1} follow-ups, and --max-followups allows {limit}"
+        raise ShunterError("FOLLOWUP_LIMIT", text, hint="submit a new task from its branch with --base")
+    home.host(task.host)  # its workspace is there and nowhere else
+
+
+def _require_session(task: Task, brief: Brief) -> None:
+    """An agent without sessions is simply run again."""
+    first = launch_of(task, brief, session_id=None, permission=task.permission)
+    if (first.session is not None or first.session_id is not None) and task.session_id is None:
+        text = f"the agent of task {task.id} ended before it named a session"
+        hint = f"shunter say --fresh {task.id} … starts a new session on the same branch"
+        raise ShunterError("SESSION_UNBOUND", text, hint=hint)
+
+
+def _interrupted(home: Home, task: Task, turn: Turn, *, wanted: bool, actor: str) -> tuple[Task, list[Turn]]:
+    """The turn that is under way, ended cleanly with its work kept; only when that is wanted."""
+    if not wanted:
+        hint = f"shunter wait {task.id}, or say it with --interrupt"
+        raise ShunterError("TASK_BUSY", f"turn {turn.number} of task {task.id} is not over", hint=hint)
+    if not is_over(cancel_task(home, task.id, actor=actor)):
+        wait_for(home, [task.id], timeout_s=INTERRUPT_LIMIT_S)
+    return home.store.load_task(task.id), home.store.load_turns(task.id)
+
+
+def _message(ask: SayAsk, last: Turn) -> str:
+    words = "" if ask.message is None else ask.message.decode("utf-8", "surrogateescape")
+    if not ask.answers:
+        return words
+    questions = last.outcome.questions if last.outcome is not None else ()
+    answered = answer_questions(questions, ask.answers)
+    return f"{answered}\n\n{words}" if words.strip() else answered
+
+
+def answer_questions(questions: Sequence[Question], answers: Sequence[str]) -> str:
+    """The prompt that answers them: each question with what was chosen. Raises ANSWER_INVALID."""
+    if not questions:
+        raise ShunterError("ANSWER_INVALID", "the last turn asked nothing", hint="say it without --answer")
+    chosen: dict[int, str] = {}
+    for answer in answers:
+        number, words = _split_answer(answer, questions)
+        if number in chosen:
+            raise ShunterError("ANSWER_INVALID", f"question {number} is answered twice")
+        chosen[number] = _option(number, questions[number - 1], words)
+    lines = []
+    for number, words in sorted(chosen.items()):
+        lines += [f"Question: {questions[number - 1].text}", f"Answer: {words}", ""]
+    return "\n".join(lines).rstrip()
+
+
+def _split_answer(answer: str, questions: Sequence[Question]) -> tuple[int, str]:
+    """`1=…` names its question; without that there must be only one."""
+    head, equals, rest = answer.partition("=")
+    if equals and head.strip().isdecimal():
+        number = int(head)
+        if not 1 <= number <= len(questions):
+            raise ShunterError("ANSWER_INVALID", f"--answer {answer}: there are questions 1 to {len(questions)}")
+        return number, rest
+    if len(questions) > 1:
+        text = f"--answer {answer}: {len(questions)} questions are open; the form is QUESTION=ANSWER"
+        raise ShunterError("ANSWER_INVALID", text, hint="--answer 1=2 --answer 2='some words'")
+    return 1, answer
+
+
+def _option(number: int, question: Question, words: str) -> str:
+    words = words.strip()
+    if not words:
+        raise ShunterError("ANSWER_INVALID", f"the answer to question {number} is empty")
+    if not words.isdecimal() or not question.options:
+        return words
+    if not 1 <= int(words) <= len(question.options):
+        text = f"question {number} has options 1 to {len(question.options)}, not {words}"
+        raise ShunterError("ANSWER_INVALID", text)
+    return question.options[int(words) - 1]
+
+
+def _retold(home: Home, turns: Sequence[Turn]) -> str:
+    """What a new session must know of the earlier ones."""
+    told = ["This continues earlier work on this branch; its commits are in the history. What was said so far:"]
+    for turn in turns:
+        prompt = read_brief(home.places.prompts_dir, turn.id).prompt.strip()
+        told.append(f"\n[turn {turn.number}, asked]\n{prompt[:RETOLD_CHARACTERS]}")
+        if turn.outcome is not None:
+            answer = turn.outcome.summary.strip() or turn.outcome.evidence
+            told.append(f"[turn {turn.number}, ended as {turn.outcome.outcome}]\n{answer[:RETOLD_CHARACTERS]}")
+            told += [f"[turn {turn.number}, question] {each.text}" for each in turn.outcome.questions]
+    told.append("\n[now]")
+    return "\n".join(told)

@@ -1,0 +1,145 @@
+"""Follow-ups: the same workspace, host and branch; receipts; answers; what is refused, and stores nothing then."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+from e2e_world import World, eventually
+
+LOG = "cat >> log.txt; echo >> log.txt; pwd >> places.txt"
+QUESTIONS = [{"text": "Colour?", "options": ["red", "blue"]}, {"text": "Size?", "options": []}]
+
+
+@pytest.fixture
+def world(tmp_path):
+    made = World(tmp_path)
+    yield made
+    made.close()
+
+
+def asking(*questions: dict) -> str:
+    """An agent that writes down what it is told and asks."""
+    result = {"status": "needs_input", "summary": "which?", "questions": questions, "files_changed": []}
+    return f"{LOG}\ncat <<'END'\n```shunter-result\n{json.dumps(result)}\n```\nEND"
+
+
+def code_of(done) -> str:
+    return json.loads(done.stdout.splitlines()[-1])["error"]["code"]
+
+
+class TestFollowUps:
+    def test_each_goes_on_in_the_same_workspace_and_branch(self, world):
+        task = world.submit(LOG, prompt="first")
+        world.wait(task, status=0)
+        for number, words in enumerate(("second", "-third ünïcode"), 2):
+            told = world.out("say", task, "--wait", "--", words)
+            assert told.startswith(f"{task}  turn {number}\n") and "done" in told
+        ref = world.json("result", task)["ref"]
+        assert world.git("show", f"{ref}:log.txt").splitlines() == ["first", "second", "-third ünïcode"]
+        assert len(set(world.git("show", f"{ref}:places.txt").splitlines())) == 1
+        assert world.git("log", "--format=%an", f"main..{ref}").splitlines() == ["User"] * 3
+        shown = world.json("status", task)
+        assert [turn["number"] for turn in shown["turns"]] == [1, 2, 3]
+        for receipt in shown["receipts"]:
+            stages = [receipt[name] for name in ("stored", "delivered", "taken", "answered")]
+            assert None not in stages and stages == sorted(stages)
+        assert "turn 3    stored" in world.out("status", task)
+
+    def test_a_workspace_that_is_gone_is_made_anew_from_the_result(self, world):
+        task = world.submit(LOG, prompt="first")
+        world.wait(task, status=0)
+        workspace = world.data / "tasks" / task / "workspace"
+        shutil.rmtree(workspace)
+        (found,) = [world.json("say", task, "second", "--wait")]
+        assert found["phrase"] == "done"
+        assert world.git("show", f"{found['ref']}:log.txt").splitlines() == ["first", "second"]
+        assert set(world.git("show", f"{found['ref']}:places.txt").splitlines()) == {str(workspace)}
+
+    def test_answers_by_number_and_in_words(self, world):
+        task = world.submit(asking(*QUESTIONS), prompt="first")
+        world.run("wait", task)
+        for wrong in (["3"], ["1=3"], ["1"], ["1=1", "1=2"], ["9=x"], ["2="]):
+            words = [word for each in wrong for word in ("--answer", each)]
+            assert code_of(world.run("say", task, *words, "--json", status=64)) == "ANSWER_INVALID"
+        words = ("--answer", "1=2", "--answer", "2=big = huge", "and be quick", "--wait")
+        found = world.json("say", task, *words, status=None)
+        said = world.git("show", f"{found['ref']}:log.txt")
+        assert said.endswith("Question: Colour?\nAnswer: blue\n\nQuestion: Size?\nAnswer: big = huge\n\nand be quick")
+        assert len(world.json("status", task)["turns"]) == 2
+
+    def test_the_only_question_needs_no_number(self, world):
+        task = world.submit(asking(QUESTIONS[0]), prompt="first")
+        world.run("wait", task)
+        found = world.json("say", task, "--answer", "1", "--wait", status=None)
+        assert world.git("show", f"{found['ref']}:log.txt").endswith("Question: Colour?\nAnswer: red")
+
+    def test_an_interrupted_turn_keeps_its_work(self, world):
+        task = world.submit(f"{LOG}; grep -q second log.txt || sleep 60", prompt="first")
+        eventually(lambda: world.json("status", task)["phrase"] == "running")
+        assert code_of(world.run("say", task, "second", "--json", status=64)) == "TASK_BUSY"
+        found = world.json("say", task, "--interrupt", "second", "--wait")
+        assert world.git("show", f"{found['ref']}:log.txt").splitlines() == ["first", "second"]
+        first, second = world.json("status", task)["turns"]
+        assert (first["state"], second["state"]) == ("cancelled", "succeeded")
+
+    def test_a_fresh_session_is_told_what_was_said(self, world):
+        task = world.submit(asking(QUESTIONS[0]), prompt="first")
+        world.run("wait", task)
+        found = world.json("say", task, "--fresh", "second", "--wait", status=None)
+        told = world.git("show", f"{found['ref']}:log.txt")
+        assert "[turn 1, asked]\nfirst\n[turn 1, ended as needs_input]\nwhich?\n" in told
+        assert told.endswith("[now]\n\nsecond")
+
+
+class TestConfiguredCommand:
+    def test_a_session_is_found_in_its_lines_and_resumed(self, world):
+        script = """printf '{"sid": "abc-%s", "say": "hello"}\\n' "$1"; cat > last.txt; echo "$@" >> calls.txt"""
+        command = json.dumps(["sh", "-c", script, "agent", "first"])
+        resume = json.dumps(["sh", "-c", script, "agent", "{session_id}"])
+        world.configure(
+            more=f'[agents.mine]\nadapter = "exec"\ncommand = {command}\nresume = {resume}\n'
+            'fields = { session = "sid", message = "say" }\n'
+        )
+        task = world.json("submit", "-a", "mine", "first", "--wait")
+        assert (task["session_id"], task["turn"]["outcome"]["summary"]) == ("abc-first", "hello")
+        assert world.out("logs", task["id"]) == "hello"
+        found = world.json("say", task["id"], "second", "--wait")
+        assert world.git("show", f"{found['ref']}:calls.txt").splitlines() == ["first", "abc-first"]
+        assert found["session_id"] == "abc-first"
+
+    def test_a_session_that_was_never_named_cannot_be_resumed(self, world):
+        world.configure(
+            more='[agents.mine]\nadapter = "exec"\ncommand = ["true"]\nresume = ["true", "{session_id}"]\n'
+            'fields = { session = "sid" }\n'
+        )
+        task = world.json("submit", "-a", "mine", "first", "--wait", status=None)["id"]
+        done = world.run("say", task, "second", "--json", status=64)
+        assert code_of(done) == "SESSION_UNBOUND" and b"--fresh" in done.stderr
+        assert world.json("say", "--fresh", task, "second", "--wait", status=None)["turn"]["number"] == 2
+
+
+class TestRefusals:
+    def test_what_cannot_be_followed_up(self, world):
+        task = world.submit("true", "--max-followups", "1")
+        world.run("wait", task)
+        assert code_of(world.run("say", task, "", "--json", status=64)) == "PROMPT_INVALID"
+        assert code_of(world.run("say", task, "--answer", "1", "--json", status=64)) == "ANSWER_INVALID"
+        world.run("say", task, "more", "--wait")
+        assert code_of(world.run("say", task, "more", "--json", status=64)) == "FOLLOWUP_LIMIT"
+        assert len(world.json("status", task)["turns"]) == 2
+        world.run("close", task)
+        assert code_of(world.run("say", task, "more", "--json", status=64)) == "TASK_CLOSED"
+        assert code_of(world.run("say", "zzzz", "more", "--json", status=64)) == "TASK_UNKNOWN"
+
+    def test_a_task_that_waits_is_not_spoken_to(self, world):
+        world.configure(slots=1)
+        busy = world.submit("sleep 60")
+        eventually(lambda: world.json("status", busy)["phrase"] == "running")
+        task = world.submit("true")
+        for words in ([], ["--interrupt"]):
+            done = world.run("say", task, *words, "more", "--json", status=64)
+            assert code_of(done) == "TASK_BUSY" and b"not started" in done.stderr
+        world.run("cancel", task, busy)
+        assert code_of(world.run("say", task, "more", "--json", status=64)) == "TASK_CLOSED"
