@@ -352,9 +352,10 @@ class Driver:
             return 0.0
         self._release(turn)
         if exc.code == "ORIGIN_UNREACHABLE":
-            if turn.attempt_number < TRIES_OF_ORIGIN:
+            tries = 1 + sum(each.failure_code == exc.code for each in self.store.load_attempts(turn.id))
+            if tries < TRIES_OF_ORIGIN:
                 self._note_refusal(turn, f"{exc.code}: {exc.text}")
-                self._return(turn, reason_code=exc.code, pause_s=busy_pause_s(turn.attempt_number))
+                self._return(turn, reason_code=exc.code, pause_s=busy_pause_s(tries))
                 return 0.0
             exc = ShunterError("BASE_UNAVAILABLE", f"origin did not answer {TRIES_OF_ORIGIN} times: {exc.text}")
         retryable = exc.retryable or exc.code in ("LEASE_LOST", "TOMBSTONED")
