@@ -19,6 +19,7 @@ LIMIT_S = 60
 class World:
     def __init__(self, root: Path, *, slots: int = 2) -> None:
         self.root = root
+        self.program = SHUNTER
         self.home = root / "home"
         self.repo = root / "repo"
         self.marks = root / "marks"  # agents write here, outside of their workspaces
@@ -62,14 +63,14 @@ class World:
     def start(self, *words: str, **options) -> subprocess.Popen:
         """The command in the background; ended with the world at the latest."""
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL, **options}
-        child = subprocess.Popen([SHUNTER, *words], cwd=self.repo, env=self.env, **options)
+        child = subprocess.Popen([self.program, *words], cwd=self.repo, env=self.env, **options)
         self.started.append(child)
         return child
 
     def run(self, *words: str, status: int | None = 0, stdin: bytes = b"", cwd: Path | None = None, env=None):
         """The installed command; its exit status is part of the expectation unless `status` is None."""
         done = subprocess.run(
-            [SHUNTER, *words],
+            [self.program, *words],
             cwd=cwd or self.repo,
             env={**self.env, **(env or {})},
             input=stdin,

@@ -41,7 +41,8 @@ class Lab:
         return ["ssh", "-F", str(self.config)]
 
     def close(self) -> None:
-        for name, host in self.hosts.items():
+        while self.hosts:
+            name, host = self.hosts.popitem()
             for option in socket_options():
                 leave = [*self.ssh_command, "-o", option, "-O", "exit", name]
                 subprocess.run(leave, check=False, capture_output=True, timeout=20)

@@ -111,6 +111,23 @@ def test_a_login_that_fails_is_never_done(project, agent, script, agent_clis, ag
 
 
 @pytest.mark.parametrize("agent", AGENTS)
+def test_a_session_that_the_agent_lost_is_told_and_a_fresh_one_is_offered(
+    project, agent, agent_clis, agent_home, scripted_model
+):
+    use_agent(project, agent, "commit", agent_clis, agent_home, scripted_model)
+    first = project.json("submit", "--agent", agent, "--wait", "first")
+    for path in (agent_home.path / agent).rglob(f"*{first['session_id']}*"):
+        path.unlink() if path.is_file() else shutil.rmtree(path)
+    if agent == "codex":
+        for path in (agent_home.path / agent).glob("*.sqlite*"):
+            path.unlink()
+    lost = project.json("say", first["id"], "second", "--wait", status=1)
+    assert lost["phrase"] == "usage_error" and lost["turn"]["outcome"]["evidence"].startswith("session unknown"), lost
+    assert f"shunter say {first['id']} --fresh" in project.out("result", first["id"])
+    assert project.json("say", first["id"], "--fresh", "third", "--wait")["phrase"] == "done"
+
+
+@pytest.mark.parametrize("agent", AGENTS)
 def test_a_question_is_answered_in_the_same_conversation(project, agent, agent_clis, agent_home, scripted_model):
     use_agent(project, agent, "ask", agent_clis, agent_home, scripted_model)
     first = project.json("submit", "--agent", agent, "--wait", "ask me", status=None)

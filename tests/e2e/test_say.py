@@ -69,6 +69,13 @@ class TestFollowUps:
         assert said.endswith("Question: Colour?\nAnswer: blue\n\nQuestion: Size?\nAnswer: big = huge\n\nand be quick")
         assert len(world.json("status", task)["turns"]) == 2
 
+    def test_what_to_do_next_is_told(self, world):
+        task = world.submit(asking(*QUESTIONS), prompt="first")
+        world.run("wait", task)
+        assert f"next       shunter say {task} --answer 1=… --answer 2=…" in world.out("result", task)
+        world.run("close", task)
+        assert "next " not in world.out("result", task)
+
     def test_the_only_question_needs_no_number(self, world):
         task = world.submit(asking(QUESTIONS[0]), prompt="first")
         world.run("wait", task)

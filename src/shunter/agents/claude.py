@@ -18,7 +18,20 @@ import re
 from typing import Any, Dict, List, Optional, Tuple
 
 from ..wire.messages import Usage
-from .contract import AUTH, FAILED, LIMIT, OVERLOAD, USAGE_ERROR, Ended, Event, Launch, Outcome, SessionRule, Turn
+from .contract import (
+    AUTH,
+    FAILED,
+    LIMIT,
+    OVERLOAD,
+    SESSION_UNKNOWN,
+    USAGE_ERROR,
+    Ended,
+    Event,
+    Launch,
+    Outcome,
+    SessionRule,
+    Turn,
+)
 from .options import check_options
 from .refusal import judge_refusal
 from .result import SCHEMA, find_result, parse_result
@@ -34,7 +47,7 @@ from .stream import (
     text_at,
     value_at,
 )
-from .verdict import SESSION_UNKNOWN, Complaint, Seen, decide_outcome
+from .verdict import UNKNOWN_SESSIONS, Complaint, Seen, decide_outcome
 
 _SESSION = SessionRule(marker='"init"', key="session_id")
 _QUIET = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1"}
@@ -185,8 +198,8 @@ def _complaint(event: Dict[str, Any], notes: _Notes) -> Complaint:
     errors = "; ".join(each for each in list_at(event, "errors")[:8] if isinstance(each, str))
     text = text_at(event, "result") or errors or notes.synthetic
     lower = text[:8192].lower()
-    if any(mark in lower for mark in SESSION_UNKNOWN):
-        return Complaint(f"session unknown: {text}", USAGE_ERROR)
+    if any(mark in lower for mark in UNKNOWN_SESSIONS):
+        return Complaint(f"{SESSION_UNKNOWN}: {text}", USAGE_ERROR)
     if "already in use" in lower or "sandbox required but unavailable" in lower:
         return Complaint(text, USAGE_ERROR)
     if subtype.startswith("error_max_"):

@@ -23,6 +23,7 @@ from .contract import (
     LAUNCH_FAILED,
     LOST,
     NO_CHANGES,
+    SESSION_UNKNOWN,
     UNKNOWN,
     USAGE_ERROR,
     Ended,
@@ -35,7 +36,7 @@ from .stream import bounded, last_line, one_line
 
 EVIDENCE_LIMIT_BYTES = 1024
 # What CLIs print, before any event, about a session that they do not have or may not open.
-SESSION_UNKNOWN = ("no conversation found with session id", "no rollout found for thread id", "no saved session found")
+UNKNOWN_SESSIONS = ("no conversation found with session id", "no rollout found for thread id", "no saved session found")
 _USAGE = (
     "error: unknown option",
     "error: unexpected argument",
@@ -152,8 +153,8 @@ def judge_start(ended: Ended) -> Tuple[str, str]:
         return judge_exit(ended)
     words = ended.stderr_tail[-8192:].decode("utf-8", "replace").lower()
     text = _with_stderr(ended)
-    if any(mark in words for mark in SESSION_UNKNOWN):
-        return USAGE_ERROR, f"session unknown: {text}"
+    if any(mark in words for mark in UNKNOWN_SESSIONS):
+        return USAGE_ERROR, f"{SESSION_UNKNOWN}: {text}"
     if ended.exit_code in (126, 127):
         return LAUNCH_FAILED, text
     if ended.exit_code == 2 or any(mark in words for mark in _USAGE):

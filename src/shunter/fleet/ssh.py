@@ -72,11 +72,16 @@ INSTALL = (
     "os.rename(t,os.path.join(b,a[1]));print();print(d)"
 )
 # Only what shunter made: the wrong path in a configuration has no such directories. a = [data root]
+# It is moved aside first; what an earlier purge moved and did not get to goes, too. No link is followed.
 PURGE = (
-    BEGIN + 'import shutil;os.path.exists(d) or (print(),print("nothing was there"),sys.exit(0));'
-    'os.path.isdir(os.path.join(d,"bin")) and os.path.isdir(os.path.join(d,"jobs")) or sys.exit("not a data root: "+d);'
-    't=d+".removing";os.rename(d,t);[os.chmod(os.path.join(w,n),0o700) for w,k,f in os.walk(t) for n in k];'
-    'shutil.rmtree(t);print();print("removed "+d)'
+    BEGIN + 'import shutil,glob;j=os.path.join;k=glob.glob(glob.escape(d)+".removing-*");h=os.path.exists(d);'
+    'h and (os.path.isdir(j(d,"bin")) and os.path.isdir(j(d,"jobs")) or sys.exit("not a data root: "+d));'
+    'h and (k.append(d+".removing-"+str(os.getpid())),os.rename(d,k[-1]));'
+    "m=lambda p:os.path.islink(p) or os.lstat(p).st_uid==os.getuid() and os.chmod(p,0o700);"
+    "[m(j(w,n)) for t in k for w,s,f in os.walk(t) for n in s];"
+    "[shutil.rmtree(t,ignore_errors=True) for t in k];r=[t for t in k if os.path.exists(t)];"
+    'r and sys.exit("part of it could not be removed: "+r[0]);'
+    'print();print("removed "+d if k else "nothing was there")'
 )
 
 
@@ -230,6 +235,7 @@ UNREACHED = (
     ("timed out", "it does not answer", "is it on, and reachable from here?"),
     ("no route to host", "there is no way to it", "is it on, and is the network or VPN up?"),
     ("network is unreachable", "there is no way to it", "is it on, and is the network or VPN up?"),
+    ("exec request failed", "it starts nothing for the account", "end what it runs there, or raise its nproc limit"),
 )
 
 

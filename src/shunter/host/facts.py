@@ -69,11 +69,14 @@ def parse_meminfo(text: str) -> Tuple[Optional[int], Optional[int]]:
 
 
 def parse_darwin_memory(memsize: str, vm_stat: str) -> Tuple[Optional[int], Optional[int]]:
-    """Available is what vm_stat(1) calls free, inactive, speculative and purgeable: given out without swapping."""
+    """Available is what vm_stat(1) calls free, speculative and inactive: given out without swapping.
+
+    It prints free without the speculative ones. Purgeable pages are not added: they stand on the other queues already.
+    """
     total_mb = int(memsize) >> 20 if memsize.strip().isdigit() else None
     size = re.search(r"page size of (\d+) bytes", vm_stat)
     pages = dict(re.findall(r"^Pages ([a-z -]+):\s+(\d+)\.$", vm_stat, re.M))
-    wanted = ("free", "inactive", "speculative", "purgeable")
+    wanted = ("free", "inactive", "speculative")
     if size is None or "free" not in pages or "inactive" not in pages:
         return total_mb, None
     return total_mb, sum(int(pages.get(name, 0)) for name in wanted) * int(size[1]) >> 20

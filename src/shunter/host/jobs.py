@@ -7,7 +7,6 @@ job first, then the ledger's row, then the supervisor, which creates `supervisor
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import subprocess
@@ -17,6 +16,7 @@ from typing import Dict, List, Optional, Tuple
 from ..agents.result import SCHEMA
 from ..wire.errors import ShunterError
 from ..wire.messages import AcceptAsk, AttemptStatus, JobSpec
+from .detached import lingers, spawn_detached
 from .durable import is_full, sync_directory, write_durably
 from .environment import load_login_environment, load_profile
 from .flock import hold_lock
@@ -29,7 +29,6 @@ from .status import read_status
 from .workspace import Identity, ensure_workspace
 
 LIBRARY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-PR_SET_CHILD_SUBREAPER = 36
 
 
 def python_argv(module: str, *arguments: str) -> Tuple[str, ...]:
@@ -169,7 +168,12 @@ def _start_file(layout: Layout, spec: JobSpec, places: Dict[str, str]) -> bytes:
 
 
 def writable_cgroup() -> Optional[str]:
-    """The cgroup (version 2) that this process is in, when it may make one below it."""
+    """The cgroup (version 2) that this process is in, when it may make one below it.
+
+    Not where supervisors get a user scope: the agent would be taken back into the session that they were kept out of.
+    """
+    if lingers():
+        return None
     try:
         with open("/proc/self/cgroup", encoding="utf-8") as file:
             own = next(line[3:].strip() for line in file if line.startswith("0::"))
@@ -181,13 +185,7 @@ def writable_cgroup() -> Optional[str]:
     return path if os.access(path, os.W_OK) else None
 
 
-_libc = ctypes.CDLL(None, use_errno=True)
 _children: List[subprocess.Popen[bytes]] = []
-
-
-def _become_subreaper() -> None:
-    # Between fork and exec. The attribute survives exec, so the supervisor itself needs no ctypes (0.5 MiB).
-    _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def start_supervisor(layout: Layout, attempt_id: str) -> None:
@@ -197,22 +195,7 @@ def start_supervisor(layout: Layout, attempt_id: str) -> None:
         return
     _children[:] = [child for child in _children if child.poll() is None]
     with open(os.path.join(job, "supervisor.log"), "ab") as log:
-        child = subprocess.Popen(
-            python_argv("supervisor", job),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd="/",
-            env=own_environment(),
-            start_new_session=True,
-            preexec_fn=_become_subreaper,  # noqa: PLW1509 (one call into a library that is loaded)
-        )
-    _children.append(child)
-
-
-def own_environment() -> Dict[str, str]:
-    """Of our own programs that outlive a session: they must not carry the tag of a turn that home runs in."""
-    return {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "HOME": os.environ.get("HOME", "/")}
+        _children.append(spawn_detached(python_argv("supervisor", job), output=log, subreaper=True))
 
 
 def reap_supervisors() -> None:

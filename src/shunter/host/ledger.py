@@ -265,7 +265,11 @@ class Ledger:
             self.db.execute(sql, (attempt_id, token))
 
     def reserved(self) -> Tuple[int, int]:
-        row = self.rows("SELECT COALESCE(SUM(slots), 0), COALESCE(SUM(memory_mb), 0) FROM lease")[0]
+        sql = (
+            "SELECT COALESCE(SUM(slots), 0), COALESCE(SUM(memory_mb), 0) FROM lease "
+            "WHERE used OR (boot_id = ? AND expires_boottime_s >= ?)"
+        )
+        row = self.rows(sql, read_boot_id(), boottime_s())[0]
         return int(row[0]), int(row[1])
 
     # --- attempts ---------------------------------------------------------------------------------------------------

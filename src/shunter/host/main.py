@@ -29,11 +29,10 @@ def serve(given: Dict[str, str]) -> int:
     from .serve import open_session
 
     try:
-        session = open_session(os.path.expanduser(given["data-root"]), given["nonce"])
+        open_session(os.path.expanduser(given["data-root"]), given["nonce"]).run()
     except ShunterError as exc:
         sys.stdout.buffer.write(rpc.failure(None, exc))
         return exc.exit_status
-    session.run()
     return 0
 
 

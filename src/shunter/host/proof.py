@@ -8,6 +8,8 @@ from __future__ import annotations
 import fcntl
 import os
 import pwd
+import resource
+import select
 import subprocess
 import sys
 import time
@@ -16,11 +18,11 @@ from typing import List, Optional, Tuple
 from ..wire.errors import ShunterError
 from ..wire.ids import checked_id
 from ..wire.messages import Contents, Proof, ProofRef, Sleeper, Slept, Tidied
+from .detached import lingers, spawn_detached
 from .durable import remove
 from .flock import hold_lock
 from .gitrun import run_git
 from .identity import judge_process, read_boot_id, signal_process
-from .jobs import own_environment
 from .layout import Layout
 from .ledger import Ledger
 from .mirror import base_ref, result_ref
@@ -29,6 +31,7 @@ from .supervisor import start_time
 
 SLEEP_S = 600  # a sleeper that nobody ends goes by itself
 COMMAND_LIMIT_S = 10.0
+PROOF_KEPT_S = 3600.0
 
 
 def prove(layout: Layout) -> Proof:
@@ -45,8 +48,24 @@ def prove(layout: Layout) -> Proof:
         mount_point=mount[0] if mount else None,
         locks=_locks_hold(layout.run),
         executes=_executes(layout.run),
-        lingers=_lingers(account.pw_name),
+        lingers=lingers() if os.path.isdir("/run/systemd/seats") else None,
+        processes_left=_processes_left(),
     )
+
+
+def _processes_left() -> Optional[int]:
+    """How many processes and threads the account may still start; None where that is not limited or not told."""
+    limit = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+    if limit == resource.RLIM_INFINITY or os.getuid() == 0 or not os.path.isdir("/proc/self"):
+        return None
+    used = 0
+    for name in os.listdir("/proc"):
+        try:
+            if name.isdigit() and os.stat("/proc/" + name).st_uid == os.getuid():
+                used += len(os.listdir(f"/proc/{name}/task"))
+        except OSError:
+            continue
+    return max(0, limit - used)
 
 
 def _mount_of(path: str) -> Optional[Tuple[str, str]]:
@@ -116,30 +135,19 @@ def _executes(directory: str) -> bool:
             os.unlink(path)
 
 
-def _lingers(user: str) -> Optional[bool]:
-    argv = ["loginctl", "show-user", user, "--property=Linger", "--value"]
-    try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=COMMAND_LIMIT_S)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return {b"yes": True, b"no": False}.get(done.stdout.strip())
-
-
 # --- does it outlive the session ------------------------------------------------------------------------------------
 
 
 def start_sleeper() -> Sleeper:
-    """Detached in the way of a supervisor."""
-    code = f"import time;time.sleep({SLEEP_S})"
-    child = subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", code],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        cwd="/",
-        env=own_environment(),
-        start_new_session=True,
-    )
+    """Detached in the way of a supervisor, and waited for until it is where it belongs."""
+    code = f"import os,time;os.write(1,b'.');time.sleep({SLEEP_S})"
+    ours, its = os.pipe()
+    try:
+        child = spawn_detached([sys.executable, "-I", "-S", "-c", code], output=its)
+        select.select([ours], [], [], COMMAND_LIMIT_S)
+    finally:
+        os.close(ours)
+        os.close(its)
     return Sleeper(child.pid, start_time(child.pid), read_boot_id())
 
 
@@ -180,6 +188,7 @@ def remove_proof(layout: Layout, ask: ProofRef) -> None:
 def tidy(layout: Layout, *, older_than_s: float, present: str) -> Tidied:
     """Remove helpers that no process runs from and that no session used for so long. `present`: the digest to keep."""
     removed, kept = [], []
+    _remove_old_proofs(os.path.join(layout.root, "mirrors"))
     with hold_lock(os.path.join(layout.locks, "tidy")):
         in_use = _command_lines()
         for folder in ("lib", "bin"):
@@ -199,6 +208,15 @@ def tidy(layout: Layout, *, older_than_s: float, present: str) -> Tidied:
                     os.unlink(path)
                     removed.append(path)
     return Tidied(tuple(removed), tuple(kept))
+
+
+def _remove_old_proofs(mirrors: str) -> None:
+    """Of proofs that were broken off: their mirrors, and the locks beside them."""
+    for name in os.listdir(mirrors):
+        path = os.path.join(mirrors, name)
+        is_proof = name.startswith(("proof-", ".proof-"))
+        if is_proof and os.path.lexists(path) and time.time() - os.lstat(path).st_mtime > PROOF_KEPT_S:
+            remove_workspace(path)
 
 
 def _command_lines() -> List[bytes]:

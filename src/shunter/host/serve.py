@@ -55,12 +55,13 @@ from ..wire.messages import (
 )
 from .bell import heard, open_bell
 from .closing import close_task
+from .detached import spawn_detached
 from .durable import is_full, remove
 from .ending import publish_again
 from .environment import load_login_environment
 from .facts import memory_available_mb, probe_facts
 from .identity import load_host_id, os_name, read_boot_id
-from .jobs import accept_attempt, own_environment, python_argv, reap_supervisors, start_supervisor
+from .jobs import accept_attempt, python_argv, reap_supervisors, start_supervisor
 from .layout import Layout
 from .ledger import LEASE_TTL_S, Ledger
 from .logs import log_end, read_chunk
@@ -220,8 +221,15 @@ class Session:
         self.tried_at: Dict[str, float] = {}
 
     def run(self) -> None:
-        self.send(rpc.hello_line(self.nonce, greeting(self.layout)))
-        threading.Thread(target=self.watch, daemon=True).start()
+        hello = rpc.hello_line(self.nonce, greeting(self.layout))
+        with self.writing:  # nothing is told before the greeting
+            try:
+                threading.Thread(target=self.watch, daemon=True).start()
+            except RuntimeError as exc:
+                raise no_more_processes() from exc
+            with contextlib.suppress(OSError):  # stdin's end follows
+                self.sink.write(hello)
+                self.sink.flush()
         workers: List[threading.Thread] = []
         while True:
             line = self.source.readline(rpc.MESSAGE_LIMIT + 1)
@@ -232,7 +240,11 @@ class Session:
                 break
             self.room.acquire()
             worker = threading.Thread(target=self.handle, args=(line,))
-            worker.start()
+            try:
+                worker.start()
+            except RuntimeError:  # the account may have no further thread: one after the other, then
+                self.handle(line)
+                continue
             workers = [each for each in workers if each.is_alive()] + [worker]
         for worker in workers:
             worker.join(timeout=60)
@@ -351,18 +363,17 @@ class Session:
         """A process of its own, so that it survives the session."""
         log = os.path.join(self.layout.job(attempt_id), "supervisor.log")
         with open(log if os.path.isdir(os.path.dirname(log)) else os.devnull, "ab") as file:
-            return subprocess.Popen(
-                python_argv("recovery", self.layout.root, attempt_id),
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=file,
-                cwd="/",
-                env=own_environment(),
-                start_new_session=True,
-            )
+            return spawn_detached(python_argv("recovery", self.layout.root, attempt_id), output=file)
+
+
+def no_more_processes() -> ShunterError:
+    text = "the account may not start another process or thread"
+    return ShunterError("HOST_INCAPABLE", text, hint="end what it runs there, or raise its nproc limit (ulimit -u)")
 
 
 def fault_of(exc: Exception) -> ShunterError:
+    if isinstance(exc, BlockingIOError) and exc.filename is None:
+        return no_more_processes()  # EAGAIN of fork(2); nothing here reads without waiting
     if isinstance(exc, OSError):
         code = "DISK_FULL" if is_full(exc) else "IO"
         return ShunterError(code, f"{exc.filename or 'host'}: {exc.strerror}")
@@ -387,6 +398,8 @@ def git_version() -> str:
     try:
         done = subprocess.run(["git", "--version"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=20)
         return done.stdout.decode("utf-8", "replace").split("version", 1)[-1].strip()
+    except BlockingIOError as exc:
+        raise no_more_processes() from exc
     except (OSError, subprocess.TimeoutExpired):
         return ""
 

@@ -23,7 +23,7 @@ INSIST_LIMIT_S = 15.0  # with --refresh: longer than ssh's own ConnectTimeout
 
 @dataclass(frozen=True)
 class HostStatus:
-    """One host for people and programs. state: ready, full, drained, disabled, unknown (not reached), unfit."""
+    """One host for people and programs. state: ready, full, drained, disabled, unknown, outdated, unfit."""
 
     name: str
     state: str
@@ -131,7 +131,7 @@ def _status(host: HostConfig, view: HostView, known: Observation | None, earlier
         name=host.name,
         state=state,
         reason=reason,
-        hint=known.hint if known is not None and state == "unknown" else None,
+        hint=known.hint if known is not None and state in ("unknown", "outdated") else None,
         ssh=host.ssh,
         slots=host.slots,
         slots_used=view.slots_used,
@@ -150,6 +150,8 @@ def state_of(view: HostView, known: Observation | None) -> tuple[str, str | None
     """One word and its reason; what lasts comes before what passes."""
     if not view.enabled:
         return "disabled", "switched off in the configuration"
+    if view.outdated:
+        return "outdated", view.unreached
     if known is None or not view.reachable:
         return "unknown", view.unreached or "not asked yet"
     if view.held_back is not None:

@@ -40,6 +40,7 @@ from ..wire.messages import (
 OLDEST_PYTHON = (3, 9)
 OLDEST_GIT = (2, 30)
 LEAST_DISK_MB = 1024
+LEAST_PROCESSES = 24  # supervisor, helper, and git with a thread for each core
 START_LIMIT_S = 10.0
 CLOCK_LIMIT_S = 5.0
 # Locks or execution fail there, or every file takes a hundred times as long (9p and drvfs are Windows drives in WSL).
@@ -89,6 +90,10 @@ def _prove(entry: HostEntry, client: HostClient) -> Iterator[Finding]:
     if noise:
         text = f"its login shell prints {len(noise)} bytes at each connection, which are skipped"
         yield Finding("noise", None, text, "let its start-up file return early where nobody is at a terminal")
+    if proof.processes_left is not None and proof.processes_left < LEAST_PROCESSES:
+        text = f"the account may start {proof.processes_left} more, a turn wants {LEAST_PROCESSES} besides its agent's"
+        yield Finding("processes", False, text, "end what it runs there, or raise its nproc limit (ulimit -u)")
+        return  # whatever else fails would be told with another reason
     yield from _versions(hello, facts)
     yield from file_system(proof, hello.data_root)
     yield _disk(facts)
@@ -170,8 +175,8 @@ def _survival(client: HostClient, proof: Proof) -> Finding:
         return Finding("logout", False, f"{exc.code}: {exc.text}", exc.hint)
     if slept.state == "alive":
         return Finding("logout", True, "what is started there goes on after it")
-    lingering = "" if proof.lingers else f"loginctl enable-linger {proof.user}, and "
-    remedy = f"there, as root: {lingering}KillUserProcesses=no in /etc/systemd/logind.conf"
+    setting = "KillUserProcesses=no in /etc/systemd/logind.conf"
+    remedy = f"there, as root: {f'loginctl enable-linger {proof.user}' if proof.lingers is False else setting}"
     return Finding("logout", False, "what is started there ends with the session", remedy)
 
 
@@ -250,5 +255,6 @@ def _agents(facts: Facts) -> Iterator[Finding]:
             boxed.setdefault(each, []).append(agent)
     for program, agents in sorted(boxed.items()):
         path = facts.programs.get(program)
-        remedy = None if path else f"install {program}: without it {' and '.join(agents)} run without their sandbox"
+        whose = f"{agents[0]} runs without its" if len(agents) == 1 else f"{' and '.join(agents)} run without their"
+        remedy = None if path else f"install {program}: without it {whose} sandbox"
         yield Finding(f"program {program}", None, path or "not found", remedy)

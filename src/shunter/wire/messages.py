@@ -70,6 +70,7 @@ class Proof:
     locks: Optional[bool]  # one process sees another's lock in the data root
     executes: bool  # a script in the data root
     lingers: Optional[bool]  # logind's setting for the account; None where there is no logind
+    processes_left: Optional[int] = None  # that the account may still start, threads counted; None: no limit known
 
 
 @dataclass(frozen=True)

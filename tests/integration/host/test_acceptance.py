@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from shunter.wire.ids import new_attempt_id
-from shunter.wire.messages import LeaseRef
+from shunter.wire.messages import FactsAsk, LeaseRef
 
 from .test_recovery import hold_launches
 from .world import World, code_of, lines_of
@@ -90,9 +90,11 @@ def test_no_lease_no_launch(world: World, outside: Path) -> None:
 
 def test_an_expired_lease_admits_nothing_and_counts_for_nothing(world: World, outside: Path) -> None:
     attempt = world.prepare(*marking(outside))
+    assert world.client.call("host.facts", FactsAsk()).slots_used == 1
     with sqlite3.connect(world.layout.ledger) as ledger:
         ledger.execute("UPDATE lease SET expires_boottime_s = 1.0")
     ledger.close()
+    assert world.client.call("host.facts", FactsAsk()).slots_used == 0
     assert code_of(lambda: world.accept(attempt)).code == "LEASE_LOST"
     assert code_of(lambda: world.client.call("lease.renew", LeaseRef(attempt.id, attempt.token))).code == "LEASE_LOST"
     again = world.lease(attempt.id, attempt.spec.job_id, attempt.spec.task_id, slots=1)

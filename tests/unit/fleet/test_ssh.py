@@ -34,6 +34,7 @@ Host key verification failed.
         ("ssh: connect to host mini port 22: Connection timed out\n", "HOST_UNREACHABLE", "does not answer"),
         ("Connection timed out during banner exchange\n", "HOST_UNREACHABLE", "does not answer"),
         ("ssh: connect to host mini port 22: No route to host\n", "HOST_UNREACHABLE", "network or VPN"),
+        ("exec request failed on channel 0\n", "HOST_UNREACHABLE", "nproc"),
         ("Connection closed by UNKNOWN port 65535\n", "HOST_UNREACHABLE", "Connection closed"),
         ("", "HOST_UNREACHABLE", "the connection failed"),
     ],

@@ -14,23 +14,62 @@ from shunter.host.facts import (
 )
 from shunter.host.proof import find_mount
 
+# Forms of vm_stat(1), with numbers of our own: Apple silicon with a compressor, Intel, and an old system.
 VM_STAT = """Mach Virtual Memory Statistics: (page size of 16384 bytes)
-Pages free:                               61254.
-Pages active:                            398276.
-Pages inactive:                          393874.
-Pages speculative:                         3466.
+Pages free:                                    61254.
+Pages active:                                 398276.
+Pages inactive:                               393874.
+Pages speculative:                              3466.
+Pages throttled:                                   0.
+Pages wired down:                             120183.
+Pages purgeable:                                6581.
+"Translation faults":                     1234567890.
+Pages copy-on-write:                        12345678.
+Pages zero filled:                         912345678.
+Pages reactivated:                          11223344.
+Pages purged:                                5566778.
+File-backed pages:                            378262.
+Anonymous pages:                              417354.
+Pages stored in compressor:                   208263.
+Pages occupied by compressor:                  81336.
+Decompressions:                             18805352.
+Compressions:                               34308412.
+Pageins:                                    44332211.
+Pageouts:                                     102030.
+Swapins:                                           0.
+Swapouts:                                          0.
+"""
+INTEL = """Mach Virtual Memory Statistics: (page size of 4096 bytes)
+Pages free:                               32768.
+Pages active:                           1200416.
+Pages inactive:                         1177344.
+Pages speculative:                        16384.
 Pages throttled:                              0.
-Pages wired down:                        120183.
-Pages purgeable:                           6581.
-"Translation faults":                1234567890.
-Pages copy-on-write:                   12345678.
+Pages wired down:                        903552.
+Pages purgeable:                          52224.
+"Translation faults":                 987654321.
+"""
+FORMER = """Mach Virtual Memory Statistics: (page size of 4096 bytes)
+Pages free:                        131072.
+Pages active:                      540672.
+Pages inactive:                    262144.
+Pages wired down:                  114688.
+"Translation faults":            76543210.
+Object cache: 15 hits of 1210 lookups (1% hit rate)
 """
 
 
-def test_memory_of_a_mac():
-    total, available = parse_darwin_memory("17179869184\n", VM_STAT)
-    assert total == 16384
-    assert available == (61254 + 393874 + 3466 + 6581) * 16384 >> 20
+@pytest.mark.parametrize(
+    ("memsize", "vm_stat", "found"),
+    [
+        ("17179869184\n", VM_STAT, (16384, (61254 + 393874 + 3466) * 16384 >> 20)),
+        ("17179869184\n", INTEL, (16384, (32768 + 1177344 + 16384) * 4096 >> 20)),
+        ("4294967296\n", FORMER, (4096, (131072 + 262144) * 4096 >> 20)),
+        ("", INTEL, (None, (32768 + 1177344 + 16384) * 4096 >> 20)),
+    ],
+)
+def test_memory_of_a_mac(memsize, vm_stat, found):
+    assert parse_darwin_memory(memsize, vm_stat) == found
 
 
 @pytest.mark.parametrize(
@@ -61,6 +100,7 @@ def test_pressure_is_a_share():
     ("platform", "release", "system"),
     [
         ("linux", "5.15.167.4-microsoft-standard-WSL2", "wsl"),
+        ("linux", "6.6.87.2-microsoft-standard-WSL2", "wsl"),
         ("linux", "4.4.0-19041-Microsoft", "wsl"),
         ("linux", "6.1.0-30-amd64", "linux"),
         ("darwin", "24.3.0", "darwin"),
@@ -83,17 +123,26 @@ MOUNTS = r"""22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/root rw
 31 22 0:26 / /data\040root rw - fuse.sshfs me@x: rw
 32 22 0:27 / /srv rw - ext4 /dev/b rw
 33 32 0:28 / /srv rw - nfs4 server:/srv rw
+34 22 0:29 / /mnt/d rw,noatime - drvfs D: rw,uid=1000,gid=1000
+35 22 0:30 / /auto rw,relatime shared:9 - autofs systemd-1 rw,fd=52,pgrp=1
+36 35 0:31 / /auto/home rw,relatime shared:10 master:3 - nfs files:/home rw,vers=3,nolock
+37 22 0:32 /@home /home rw,relatime shared:11 - btrfs /dev/nvme0n1p2 rw,subvol=/@home
+38 37 0:33 / /home/me/cloud rw,nosuid - fuse.rclone remote: rw,user_id=1000
 """
 
 
 @pytest.mark.parametrize(
     ("path", "found"),
     [
-        ("/home/me/.local", ("/", "ext4")),
+        ("/opt/me/.local", ("/", "ext4")),
         ("/mnt/c/Users/me", ("/mnt/c", "9p")),
         ("/mnt/cd", ("/", "ext4")),
         ("/data root/x", ("/data root", "fuse.sshfs")),
         ("/srv/x", ("/srv", "nfs4")),
+        ("/mnt/d/data", ("/mnt/d", "drvfs")),
+        ("/auto/home/me", ("/auto/home", "nfs")),
+        ("/home/me/data", ("/home", "btrfs")),
+        ("/home/me/cloud", ("/home/me/cloud", "fuse.rclone")),
     ],
 )
 def test_the_mount_of_a_path(path, found):

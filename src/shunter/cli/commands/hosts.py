@@ -12,7 +12,15 @@ from ...service.pool import HostStatus, observe_pool
 from ..output import emit, json_option, say
 from ..text import age, table, visible
 
-COLOURS = {"ready": "green", "full": "blue", "drained": "yellow", "disabled": "dim", "unknown": "red", "unfit": "red"}
+COLOURS = {
+    "ready": "green",
+    "full": "blue",
+    "drained": "yellow",
+    "disabled": "dim",
+    "outdated": "yellow",
+    "unknown": "red",
+    "unfit": "red",
+}
 EVERY_S = 2.0
 
 
@@ -24,7 +32,8 @@ def command(refresh: bool, watch: bool, as_json: bool) -> None:
     """Show the pool: each host's state and room.
 
     ready and full take turns; drained and disabled take none because somebody said so; unknown could not be asked,
-    with what was last known; unfit cannot run turns. Facts are at most two seconds old, unless their age is shown.
+    with what was last known; outdated lacks this version's helper; unfit cannot run turns. Facts are at most two
+    seconds old, unless their age is shown.
     """
     while True:
         found = observe_pool(Home(), refresh=refresh)

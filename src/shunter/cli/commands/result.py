@@ -6,7 +6,8 @@ import time
 
 import click
 
-from ...model.states import PushState
+from ...agents import contract
+from ...model.states import PushState, TaskState
 from ...policy.outcome import exit_status_of
 from ...service.home import Home
 from ...service.view import TaskView, load_view
@@ -81,7 +82,29 @@ def render_result(view: TaskView) -> str:
     over_at = turn.exited_at or turn.ended_at
     if turn.started_at and over_at:
         lines.append(f"  took       {duration(over_at - turn.started_at)}, exit status {exit_status_of(turn)}")
+    step = next_step(view)
+    if step is not None:
+        lines.append(f"  next       {step}")
     return "\n".join(lines)
+
+
+def next_step(view: TaskView) -> str | None:
+    """What a person would do now, where that is not to look at the branch."""
+    end = view.turn.outcome if view.turn is not None else None
+    if end is None or view.task.state != TaskState.OPEN:
+        return None
+    say_more = f"shunter say {view.task.id}"
+    if end.outcome == contract.NEEDS_INPUT:
+        several = len(end.questions) > 1
+        answer = " --answer 1=… --answer 2=…" if several else " --answer …" if end.questions else " …"
+        return say_more + answer
+    if end.outcome == contract.CONTEXT_FULL or end.evidence.startswith(contract.SESSION_UNKNOWN):
+        return f"{say_more} --fresh …  (a new session on the same branch)"
+    if end.outcome == contract.AUTH:
+        return f"sign in to {visible(view.task.agent)} on {view.task.host} by hand, then {say_more} …"
+    if end.outcome in (contract.LIMIT, contract.OVERLOAD, contract.TIMED_OUT, contract.LOST, contract.CRASHED):
+        return f"{say_more} …  goes on from what it did"
+    return None
 
 
 def limit_words(limit: LimitNotice) -> str:
