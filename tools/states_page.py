@@ -30,6 +30,7 @@ def block() -> str:
         ("task", states.TASK_MOVES),
         ("turn", states.TURN_MOVES),
         ("step", states.STEP_MOVES),
+        ("push", states.PUSH_MOVES),
     )
     lines = [line for name, moves in parts for line in diagram(name, moves)]  # type: ignore[arg-type]
     return BEGIN + "\n".join(lines) + "\n" + END

@@ -15,8 +15,8 @@ from dataclasses import replace
 
 import pytest
 
-from shunter.model.records import Drain, Event, Options, Owner, Project, Requirements, Row, Task, Turn
-from shunter.model.states import AttemptState, Step, TaskState, TurnState
+from shunter.model.records import Drain, Event, Options, Owner, Project, Push, Requirements, Row, Task, Turn
+from shunter.model.states import AttemptState, PushState, Step, TaskState, TurnState
 from shunter.store.sqlite import open_store
 from shunter.wire.errors import ShunterError
 from shunter.wire.messages import End, Publication, Question
@@ -76,26 +76,35 @@ def a_row(turn, **changes):
     return replace(Row(turn.id, turn.task_id, "a summary", Requirements("exec")), **changes)
 
 
-def submitted(store, number=1, *, row=None, **changes):
+def a_push(number=1, **changes):
+    return replace(Push(f"task{number}", "forge/p", "ssh://forge/p", "mine", PushState.PLANNED, 1.0), **changes)
+
+
+def published(head=OID, commits=1):
+    return End("done", "well", publication=Publication(head, commits))
+
+
+def submitted(store, number=1, *, row=None, push=None, **changes):
     """A waiting turn of a new task."""
     task = a_task(number, **changes)
     turn = a_turn(task)
     project = replace(PROJECT, project_id=task.project_id)
-    store.add_task(task, turn, a_row(turn, **(row or {})), project, [Event(1.0, "submitted", "me", task.id)])
+    events = [Event(1.0, "submitted", "me", task.id)]
+    store.add_task(task, turn, a_row(turn, **(row or {})), project, events, push=push)
     return turn
 
 
-def claimed(store, number=1, *, attempt="a1"):
-    turn = submitted(store, number)
+def claimed(store, number=1, *, attempt="a1", push=None):
+    turn = submitted(store, number, push=push)
     return store.claim_row(turn.id, host="local", attempt_id=attempt, owner="me", now=10.0)
 
 
 FORWARD = [Step.CLAIMED, Step.LEASED, Step.SHIPPED, Step.ACCEPTED, Step.RUNNING, Step.ENDED, Step.FETCHED]
 
 
-def at(store, step, number=1, *, attempt="a1"):
+def at(store, step, number=1, *, attempt="a1", push=None):
     """A turn that has come as far as the given step."""
-    turn = claimed(store, number, attempt=attempt)
+    turn = claimed(store, number, attempt=attempt, push=push)
     for old, new in itertools.pairwise(FORWARD[: FORWARD.index(step) + 1]):
         state = TurnState.SUCCEEDED if new == Step.ENDED else None
         assert store.move_turn(turn.id, attempt, old, new, actor="me", now=20.0, state=state)
@@ -630,6 +639,112 @@ class TestHosts:
         store.enable_host("two", actor="me", now=4.0)
         told = [(each.kind, each.actor, each.reason) for each in store.events_since(seq)]
         assert told == [("host drained", "user", "two: disk"), ("host enabled", "me", "two")]
+
+
+class TestPushes:
+    def wanted(self, store, number=1, *, end=None, **changes):
+        """A task whose turn has published."""
+        turn = at(store, Step.RUNNING, number, attempt=f"a{number}", push=a_push(number, **changes))
+        ended = {"state": TurnState.SUCCEEDED, "outcome": end or published()}
+        assert store.move_turn(turn.id, turn.attempt_id, Step.RUNNING, Step.ENDED, actor="me", now=25.0, **ended)
+        return store.load_push(turn.task_id)
+
+    def settled(self, store, number=1):
+        settle(store, store.load_turn(f"task{number}-1"))
+
+    def test_what_was_reserved_is_loaded(self, store):
+        submitted(store, push=a_push())
+        submitted(store, 2)
+        assert store.load_push("task1") == a_push()
+        assert store.load_push("task2") is None
+        assert store.load_pushes(["task1", "task2", "task9"]) == {"task1": a_push()}
+        assert store.next_push_due() is None
+
+    def test_a_branch_belongs_to_one_open_task_and_nothing_is_stored_of_a_second(self, store):
+        submitted(store, push=a_push())
+        with pytest.raises(ShunterError, match="task1") as caught:
+            submitted(store, 2, push=a_push(2))
+        assert caught.value.code == "BRANCH_TAKEN" and caught.value.hint
+        with fault("TASK_UNKNOWN"):
+            store.load_task("task2")
+        submitted(store, 3, push=a_push(3, branch="other"))
+        submitted(store, 4, push=a_push(4, origin="elsewhere/p"))
+
+    def test_an_abandoned_or_closed_task_frees_its_branch(self, store):
+        turn = submitted(store, push=a_push())
+        store.settle_turn(
+            turn.id, None, Step.WAITING, state=TurnState.CANCELLED, task_state=TaskState.ABANDONED, actor="me", now=2.0
+        )
+        assert store.load_push("task1").state == PushState.DROPPED
+        self.wanted(store, 2)
+        self.settled(store, 2)
+        store.close_task("task2", actor="me", reason="discard", now=40.0)
+        found = store.load_push("task2")
+        assert (found.state, found.next_try_at) == (PushState.DROPPED, None)
+        assert submitted(store, 3, push=a_push(3))
+
+    def test_an_end_makes_its_commit_wanted_and_due_at_once(self, store):
+        found = self.wanted(store)
+        assert (found.state, found.wanted_oid, found.next_try_at) == (PushState.PENDING, OID, 25.0)
+        assert store.due_pushes(now=24.9) == []
+        assert store.due_pushes(now=25.0) == [found]
+        assert [event.to_state for event in store.events_since(0, task_id="task1") if event.kind == "push"] == [
+            "pending"
+        ]
+
+    def test_no_commits_are_nothing_to_push(self, store):
+        found = self.wanted(store, end=published(commits=0))
+        assert (found.state, found.next_try_at) == (PushState.NOTHING, None)
+
+    def test_an_end_without_a_publication_leaves_it_planned_until_that_is_mended(self, store):
+        found = self.wanted(store, end=End("done", "well"))
+        assert found.state == PushState.PLANNED
+        self.settled(store)
+        assert store.record_publication("task1-1", published(), actor="me", now=50.0)
+        assert store.load_push("task1").state == PushState.PENDING
+
+    def test_what_came_of_a_try_is_recorded_once(self, store):
+        push = self.wanted(store)
+        facts = {"next_try_at": 60.0, "error_code": "ORIGIN_UNREACHABLE", "error_text": "down", "hint": "wait"}
+        assert store.record_push(push, PushState.FAILED, actor="me", now=30.0, **facts)
+        assert not store.record_push(push, PushState.FAILED, actor="me", now=30.0, **facts)
+        found = store.load_push("task1")
+        assert (found.tries, found.next_try_at, found.error_text, found.hint) == (1, 60.0, "down", "wait")
+        assert store.next_push_due() == 60.0
+        assert store.record_push(found, PushState.PUSHED, actor="me", now=61.0)
+        found = store.load_push("task1")
+        assert (found.state, found.pushed_oid, found.error_code) == (PushState.PUSHED, OID, None)
+        assert store.next_push_due() is None
+
+    def test_a_try_of_a_commit_that_is_no_longer_wanted_counts_for_nothing(self, store):
+        old = self.wanted(store)
+        self.settled(store)
+        assert store.record_publication("task1-1", published("b" * 40), actor="me", now=50.0)
+        assert not store.record_push(old, PushState.PUSHED, actor="me", now=51.0)
+        found = store.load_push("task1")
+        assert (found.state, found.wanted_oid, found.pushed_oid) == (PushState.PENDING, "b" * 40, None)
+
+    def test_a_person_has_it_tried_anew(self, store):
+        submitted(store, 2)
+        assert not store.retry_push("task2", actor="me", now=1.0)
+        push = self.wanted(store)
+        assert store.record_push(push, PushState.REFUSED, actor="me", now=30.0, error_code="PUBLISH_REFUSED")
+        assert store.next_push_due() is None
+        assert store.retry_push("task1", actor="me", now=70.0)
+        found = store.load_push("task1")
+        assert (found.state, found.tries, found.next_try_at, found.error_code) == (PushState.PENDING, 0, 70.0, None)
+        assert store.record_push(found, PushState.PUSHED, actor="me", now=71.0)
+        assert not store.retry_push("task1", actor="me", now=72.0)
+
+    def test_nobody_stops_leading_while_a_push_is_due_some_time(self, store):
+        term = store.take_leadership(ME, now=1.0, dead=lambda owner: None)
+        turn = at(store, Step.RUNNING, push=a_push())
+        ended = {"state": TurnState.SUCCEEDED, "outcome": published()}
+        store.move_turn(turn.id, "a1", Step.RUNNING, Step.ENDED, actor="me", now=25.0, **ended)
+        self.settled(store)
+        assert not store.resign_if_idle(ME, term)
+        assert store.record_push(store.load_push("task1"), PushState.PUSHED, actor="me", now=26.0)
+        assert store.resign_if_idle(ME, term)
 
 
 def _scenario(store, action, number):

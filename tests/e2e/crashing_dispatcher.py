@@ -1,4 +1,7 @@
-"""A dispatcher that kills itself (SIGKILL) at its Nth boundary. argv: N, a file to write the boundary's name to."""
+"""A dispatcher that kills itself (SIGKILL) at its Nth boundary, or at the first of that name.
+
+argv: N or the name, a file to write the boundary's name to.
+"""
 
 import os
 import signal
@@ -9,12 +12,13 @@ from pathlib import Path
 from shunter.dispatch.main import run_dispatcher
 
 guard = threading.Lock()
-left = [int(sys.argv[1])]
+wanted = None if sys.argv[1].isdigit() else sys.argv[1]
+left = [1 if wanted else int(sys.argv[1])]
 
 
 def on_boundary(name: str) -> None:
     with guard:
-        left[0] -= 1
+        left[0] -= wanted in (None, name)
         if left[0] == 0:
             Path(sys.argv[2]).write_text(name)
             os.kill(os.getpid(), signal.SIGKILL)

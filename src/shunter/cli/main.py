@@ -27,6 +27,7 @@ COMMANDS = {
     "say": ("say", "Follow up: a further turn in the same session and workspace."),
     "cancel": ("cancel", "End a task's turn, waiting or running."),
     "fetch": ("fetch", "Bring a result home again."),
+    "publish": ("publish", "Show whether origin has a task's branch; try again."),
     "close": ("close", "Remove a task's workspace; the branch stays."),
     "reconcile": ("reconcile", "Ask about everything under way and repair what was left."),
     "config": ("config", "Show the effective configuration."),

@@ -25,8 +25,9 @@ def say(text: str = "") -> None:
 
 
 def view_record(view: TaskView) -> dict[str, Any]:
-    """`{task…, phrase, ref, turn}`: the record of list, status, wait and result."""
-    return {**encode(view.task), "phrase": view.phrase, "ref": view.ref, "turn": encode(view.turn)}
+    """`{task…, phrase, ref, push, turn}`: the record of list, status, wait and result."""
+    more = {"phrase": view.phrase, "ref": view.ref, "push": encode(view.push), "turn": encode(view.turn)}
+    return {**encode(view.task), **more}
 
 
 def complete_task(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:

@@ -15,14 +15,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from ..agents import contract
 from ..agents.table import load
 from ..fleet.places import Places
 from ..model.brief import Brief
 from ..model.records import Event, Task, Turn
-from ..model.states import Step, TaskState, TurnState
+from ..model.states import UNDELIVERED, Step, TaskState, TurnState
 from ..policy.outcome import turn_state_of
 from ..store.briefs import read_brief, remove_brief
 from ..store.contract import Store
@@ -52,6 +52,8 @@ NOT_REACHED = (*UNKNOWN_OUTCOME, "HOST_KEY", "HOST_AUTH", "HOST_OUTDATED", "HOST
 BUSY_PAUSE_S = 1.0
 TRIES_BEFORE_ACCEPTANCE = 5
 FETCH_TRIES = 3
+FETCH_LIMIT_S = 1800.0  # of a base from origin, by the host
+TRIES_OF_ORIGIN = 12  # with growing pauses: about four minutes
 ACTOR = "dispatcher"
 
 
@@ -87,7 +89,8 @@ class Driver:
             turn = self.store.load_turn(turn_id)
             step = self.steps.get(turn.step)
             if step is None:
-                self.told.pop(turn_id, None)
+                for key in (turn_id, turn_id + " refused"):
+                    self.told.pop(key, None)
                 return None
             self.on_boundary(f"before {turn.step}")
             try:
@@ -137,9 +140,10 @@ class Driver:
 
     def _note_refusal(self, turn: Turn, words: str) -> None:
         """The host's own words, once until they change."""
-        if self.told.get(turn.id) == words:
+        key = turn.id + " refused"
+        if self.told.get(key) == words:
             return
-        self.told[turn.id] = words
+        self.told[key] = words
         event = Event(time.time(), "refused", ACTOR, turn.task_id, turn.id, turn.attempt_id, reason=words[:300])
         self.store.record_events([event])
 
@@ -155,12 +159,15 @@ class Driver:
             project_id=task.project_id,
             object_format=project.object_format,
             base_oid=task.base_oid,
+            origin_url=task.options.origin_url,
         )
-        ready: MirrorReady = entry.client.call("mirror.prepare", ask)
-        if not ready.has_base:
-            with self._renewing(turn, entry):
+        with self._renewing(turn, entry):
+            limit_s = FETCH_LIMIT_S if ask.origin_url else None
+            ready: MirrorReady = entry.client.call("mirror.prepare", ask, limit_s=limit_s)
+            if not ready.has_base:
                 send_base(entry, self.places, project, ask, mirror=ready.path)
-        return self._move(turn, Step.SHIPPED, reason="the mirror had it" if ready.has_base else "pushed")
+        how = "fetched from origin" if ready.fetched else "the mirror had it" if ready.has_base else "pushed"
+        return self._move(turn, Step.SHIPPED, reason=how)
 
     def _accept(self, turn: Turn) -> bool:
         if self._is_cancelled_before_acceptance(turn):
@@ -306,12 +313,21 @@ class Driver:
         done = turn.outcome is not None and turn.outcome.outcome == contract.DONE
         if not delivered or wanted == "never" or (wanted == "done" and not done) or task.state != TaskState.OPEN:
             return
+        push = self.store.load_push(task.id)
+        if push is not None and push.state in UNDELIVERED:
+            return  # once origin has it: `close_after_push`
         try:
             close_on_host(self._host(turn), task, delivered_oid=task.fetched_oid, actor=ACTOR, force=False)
         except ShunterError:
             return  # the task stays open; `close` says why when a person asks
         self.store.close_task(task.id, actor=ACTOR, reason=f"close-on {wanted}", now=time.time())
         remove_brief(self.places.prompts_dir, turn.id)
+
+    def close_after_push(self, task_id: str) -> None:
+        """What a settled task waited with until origin had its branch."""
+        turns = self.store.load_turns(task_id)
+        if turns and turns[-1].step == Step.SETTLED and turns[-1].error_code is None:
+            self._close_when_asked(turns[-1], delivered=True)
 
     # --- when something fails ---------------------------------------------------------------------------------------
 
@@ -335,6 +351,14 @@ class Driver:
         if exc.code in NOT_REACHED or exc.code == "DISK_FULL":
             self._return(turn, reason_code=exc.code, pause_s=busy_pause_s(turn.attempt_number))
             return 0.0
+        self._release(turn)
+        if exc.code == "ORIGIN_UNREACHABLE":
+            tries = 1 + sum(each.failure_code == exc.code for each in self.store.load_attempts(turn.id))
+            if tries < TRIES_OF_ORIGIN:
+                self._note_refusal(turn, f"{exc.code}: {exc.text}")
+                self._return(turn, reason_code=exc.code, pause_s=busy_pause_s(tries))
+                return 0.0
+            exc = ShunterError("BASE_UNAVAILABLE", f"origin did not answer {TRIES_OF_ORIGIN} times: {exc.text}")
         retryable = exc.retryable or exc.code in ("LEASE_LOST", "TOMBSTONED")
         tries = self._tries(turn)
         if retryable and tries < TRIES_BEFORE_ACCEPTANCE:
@@ -344,9 +368,16 @@ class Driver:
         return 0.0
 
     def _tries(self, turn: Turn) -> int:
-        """Attempts so far, without those that only found the host away or taken."""
+        """Attempts so far, without those that only found host or origin away, or the host taken."""
         codes = (attempt.failure_code for attempt in self.store.load_attempts(turn.id))
-        return sum(code not in (*NOT_REACHED, "CAPACITY_BUSY") for code in codes)
+        return sum(code not in (*NOT_REACHED, "ORIGIN_UNREACHABLE", "CAPACITY_BUSY") for code in codes)
+
+    def _release(self, turn: Turn) -> None:
+        """The slot is free at once, and not when the unused lease has run out."""
+        if turn.step == Step.LEASED:
+            with suppress(ShunterError):
+                ref = LeaseRef(self._attempt(turn), self._token(turn))
+                self._host(turn).client.call("lease.release", ref)
 
     def _after_refused_acceptance(self, turn: Turn, exc: ShunterError) -> float | None:
         try:

@@ -7,7 +7,7 @@ from ..agents.table import load
 from ..model.brief import Brief
 from ..model.records import Task, Turn
 from ..wire.ids import new_nonce
-from ..wire.messages import JobSpec
+from ..wire.messages import JobSpec, PushTarget
 
 
 def prompt_of(brief: Brief) -> str:
@@ -60,5 +60,12 @@ def job_spec(task: Task, turn: Turn, brief: Brief, *, permission: str) -> JobSpe
         timeout_s=task.options.timeout_s or 0.0,
         limits=brief.limits,
         env_profile=task.options.env_profile,
+        push=push_target(task),
         fields=brief.fields,
     )
+
+
+def push_target(task: Task) -> PushTarget | None:
+    """Where the result goes besides home."""
+    url, branch = task.options.push_url, task.options.push_branch
+    return PushTarget(url, branch) if url is not None and branch is not None else None

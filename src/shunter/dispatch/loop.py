@@ -32,6 +32,7 @@ from .driver import Driver
 from .hosts import HostEntry, open_hosts, view_host
 from .log import log
 from .observe import Observer
+from .outbox import Outbox
 from .wake import open_wake_fifo
 
 LEASE_TTL_S = 15.0
@@ -132,6 +133,8 @@ class Dispatcher:
         self.config_seen = state_of(places.config_file)
         self.driver = Driver(store, places, self.hosts, on_boundary=on_boundary, facts_of=self._facts_of)
         self.jobs = Jobs(self.driver.advance, lambda turn_id: self.words.put("done"))
+        self.outbox = Outbox(store, self.hosts, on_boundary=on_boundary, on_pushed=self.driver.close_after_push)
+        self.pushes = Jobs(self.outbox.advance, lambda origin: self.words.put("done"))
         self.fifo = open_wake_fifo(places)
 
     def _heard(self, host: str, method: str | None, params: dict[str, Any]) -> None:
@@ -178,7 +181,10 @@ class Dispatcher:
             for turn in under_way:
                 self.jobs.touch(turn.id)
         self._claim(under_way)
-        return bool(under_way) or self.store.has_open_turns() or not self.jobs.is_idle()
+        for origin in self.outbox.due_origins():
+            self.pushes.touch(origin)
+        open_work = bool(under_way) or self.store.has_open_turns() or self.store.next_push_due() is not None
+        return open_work or not (self.jobs.is_idle() and self.pushes.is_idle())
 
     def _read_configuration_again(self) -> None:
         """Whoever edits the configuration and submits means the new one; a wrong one changes nothing here."""
@@ -249,6 +255,9 @@ class Dispatcher:
         deferred = self.store.next_due(now=time.time())
         if deferred is not None:
             pauses.append(max(0.0, deferred - time.time()))
+        push_due = self.store.next_push_due() if self.pushes.is_idle() else None
+        if push_due is not None:
+            pauses.append(max(0.0, push_due - time.time()))
         if idle_since is not None:
             pauses.append(self.linger_s)
         return min(pauses)
@@ -271,7 +280,7 @@ class Dispatcher:
             self.words.put("wake")
 
     def close(self) -> None:
-        self.jobs.closed = True
+        self.jobs.closed = self.pushes.closed = True
         self.observer.close()
         for entry in self.hosts.values():
             entry.client.close()

@@ -45,6 +45,12 @@ DEFAULTS: dict[str, Key] = {
     "base": Key(forms.text, None, "commit or ref that a task starts from; otherwise HEAD"),
     "wip": Key(forms.flag, False, "start from the working tree, with what is not committed"),
     "include": Key(forms.texts, (), "patterns of untracked files that go along with `wip`"),
+    "source": Key(
+        forms.choice("home", "origin"), "home", "who brings the base to the host: home pushes it, or it is fetched"
+    ),
+    "publish": Key(
+        forms.choice("none", "push"), "none", "besides home, where results go: `push` is a branch of origin"
+    ),
     "timeout": Key(forms.duration, None, "of a turn; otherwise `limits.timeout`; 0 is no limit"),
     "permission": Key(_PERMISSION, "workspace", "the agent's own sandbox, or none"),
     "max_turns": Key(forms.whole(1), None, "steps that the agent may take in a turn"),
@@ -73,7 +79,9 @@ HOST: dict[str, Key] = {
         forms.ssh_target, None, "how ssh calls it: a name of your ssh configuration, or user@machine; else this one"
     ),
     "ssh_command": Key(forms.texts, (), "the program and its leading options; otherwise `ssh`"),
-    "tags": Key(forms.texts, (), "capabilities that tasks may ask for"),
+    "tags": Key(
+        forms.tags, (), "capabilities that tasks may ask for; `origin:MACHINE` for one it may fetch from and push to"
+    ),
     "data_root": Key(forms.any_path, None, "there; otherwise `$XDG_DATA_HOME/shunter`"),
     "python": Key(forms.text, None, "that runs the helper there, 3.9 or newer"),
     "enabled": Key(forms.flag, True, "takes new turns"),

@@ -18,6 +18,7 @@ Form = Callable[[Any], Any]
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)\Z")
 _UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SSH_TARGET = re.compile(r"[A-Za-z0-9_.%+@][A-Za-z0-9_.%+@-]{0,250}\Z")
+_MACHINE = re.compile(r"[a-z0-9_.-]+(:\d+)?\Z|\[[0-9a-f:.]+\](:\d+)?\Z")
 _FIELD_PATH = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*(\.[A-Za-z_][A-Za-z0-9_-]*)*\Z")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
@@ -100,6 +101,18 @@ def texts(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(each, str) and each and "\0" not in each for each in value):
         raise FormError('a list of texts, such as ["one", "two"]')
     return tuple(value)
+
+
+def tags(value: Any) -> tuple[str, ...]:
+    """Texts; one that begins with `origin:` names a machine, as `wire.origin.capability` does."""
+    if not isinstance(value, list) or not all(isinstance(each, str) and _is_tag(each) for each in value):
+        raise FormError('a list of texts, such as ["gpu", "origin:github.com"]; after origin: a machine in lower case')
+    return tuple(value)
+
+
+def _is_tag(text: str) -> bool:
+    kind, _, machine = text.partition("origin:")
+    return bool(text) and "\0" not in text and (kind != "" or _MACHINE.match(machine) is not None)
 
 
 def field_paths(value: Any) -> dict[str, str]:

@@ -12,6 +12,7 @@ from .durable import remove
 from .flock import hold_lock
 from .layout import Layout
 from .ledger import Ledger
+from .outbox import UNDELIVERED
 from .refs import drop_task_refs
 from .remove import remove_workspace
 
@@ -29,6 +30,7 @@ def close_task(layout: Layout, ledger: Ledger, ask: CloseAsk) -> Closed:
             raise ShunterError("TASK_BUSY", f"task {ask.task_id} has a turn that is not over on this host")
         if ask.delivered_oid is not None:
             _require_delivered(layout, ask, attempts)
+            _require_pushed(ledger, ask.task_id)
         kept = [f"{each.path}: {each.reason}" for each in remove_workspace(layout.workspace(ask.task_id))]
         for row in attempts:
             remove_workspace(layout.job(row["attempt_id"]))
@@ -37,6 +39,7 @@ def close_task(layout: Layout, ledger: Ledger, ask: CloseAsk) -> Closed:
         if not kept:
             remove_workspace(layout.task(ask.task_id))
             drop_task_refs(layout.mirror(ask.project_id), ask.task_id)
+        ledger.drop_push(ask.task_id, actor=ask.actor)
         ledger.close_task(ask.task_id, actor=ask.actor, detail="discard" if ask.delivered_oid is None else "delivered")
     return Closed(removed=not kept, kept=tuple(kept))
 
@@ -57,3 +60,10 @@ def _require_delivered(layout: Layout, ask: CloseAsk, attempts: List[Dict[str, A
         raise ShunterError(
             "RESULT_UNDELIVERED", "no turn of this task published its work", hint="shunter close --discard"
         )
+
+
+def _require_pushed(ledger: Ledger, task_id: str) -> None:
+    row = ledger.find_push(task_id)
+    if row is not None and row["state"] in UNDELIVERED:
+        text = f"branch {row['branch']} is not on {row['url']} yet: {row['error_text'] or 'not tried'}"
+        raise ShunterError("RESULT_UNDELIVERED", text, hint=f"shunter publish {task_id} --retry, or close --discard")

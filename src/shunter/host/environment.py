@@ -27,8 +27,9 @@ KEPT_S = 900
 SHELL_LIMIT_S = 10.0
 ANSWER_LIMIT_BYTES = 4 << 20
 # Set by a shell for itself, or by the session that the shell was started in.
-NOT_OURS = ("_", "SHLVL", "PWD", "OLDPWD", "PS1", "TERM", "DISPLAY", "WAYLAND_DISPLAY", "SSH_AUTH_SOCK", "SSH_TTY")
-NOT_OURS_PREFIXES = ("SHUNTER_", "GIT_", "SSH_", "DBUS_", "VIRTUAL_ENV", "PYTHON")
+NOT_OURS = ("_", "SHLVL", "PWD", "OLDPWD", "PS1", "TERM", "DISPLAY", "WAYLAND_DISPLAY", "SSH_TTY")
+NOT_OURS_PREFIXES = ("SHUNTER_", "GIT_", "DBUS_", "VIRTUAL_ENV", "PYTHON")
+KEY_AGENT = "SSH_AUTH_SOCK"  # for what we do with origin; an agent never gets it
 
 
 def minimal_environment() -> Dict[str, str]:
@@ -59,7 +60,8 @@ def capture_login_environment() -> Dict[str, str]:
     found = {}
     for pair in answer.lstrip(b"\r\n").split(b"\0"):
         name, equals, value = os.fsdecode(pair).partition("=")
-        if equals and name and name not in NOT_OURS and not name.startswith(NOT_OURS_PREFIXES):
+        ours = name == KEY_AGENT or not name.startswith(("SSH_", *NOT_OURS_PREFIXES))
+        if equals and name and name not in NOT_OURS and ours:
             found[name] = value
     return {**base, **found}
 
@@ -103,6 +105,13 @@ def _run_login_shell(argv: List[str], env: Dict[str, str], *, stdin: bytes, unti
 
 
 def load_login_environment(layout: Layout) -> Dict[str, str]:
+    found = load_account_environment(layout)
+    found.pop(KEY_AGENT, None)
+    return found
+
+
+def load_account_environment(layout: Layout) -> Dict[str, str]:
+    """The same with the account's own ssh agent, where its profile names one."""
     path = os.path.join(layout.root, "login_env")
     try:
         fresh = 0 <= time.time() - os.stat(path).st_mtime < KEPT_S

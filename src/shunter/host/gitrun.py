@@ -55,15 +55,21 @@ class GitResult(NamedTuple):
 
 
 def git_environment(
-    *, user_config: bool = False, own: bool = True, keep_home: bool = False, optional_locks: Optional[bool] = None
+    *,
+    user_config: bool = False,
+    own: bool = True,
+    keep_home: bool = False,
+    optional_locks: Optional[bool] = None,
+    base: Optional[Mapping[str, str]] = None,
 ) -> Dict[str, str]:
-    """Environment for git.
+    """Environment for git, made from this process's own or from `base`.
 
     `own` marks repositories of ours: they may belong to another account (container, drive mount), so the ownership
     check is lifted for this call. `keep_home` is for transport, where ssh or the host program needs the real HOME.
     `optional_locks` defaults to `own`: reading a person's repository never writes its index.
     """
-    env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    given = os.environ if base is None else base
+    env = {name: value for name, value in given.items() if not name.startswith("GIT_")}
     env.pop("LANGUAGE", None)
     env.pop("SSH_ASKPASS", None)
     env.update(
@@ -122,6 +128,7 @@ def run_git(
     own: bool = True,
     keep_home: bool = False,
     optional_locks: Optional[bool] = None,
+    base: Optional[Mapping[str, str]] = None,
     timeout_s: Optional[float] = None,
     code: str = "GIT_FAILED",
     allowed: Tuple[int, ...] = (0,),
@@ -131,7 +138,9 @@ def run_git(
     The directory defaults to the working tree, else the repository: the caller's own may have been removed.
     """
     argv = git_argv(args, git_dir=git_dir, work_tree=work_tree, config=config, user_config=user_config)
-    environment = git_environment(user_config=user_config, own=own, keep_home=keep_home, optional_locks=optional_locks)
+    environment = git_environment(
+        user_config=user_config, own=own, keep_home=keep_home, optional_locks=optional_locks, base=base
+    )
     environment.update(env or {})
     name = os.fsdecode(args[0])
     result = _spawn(argv, cwd or work_tree or git_dir or "/", environment, stdin, timeout_s, name=name, code=code)

@@ -23,7 +23,7 @@ from .admission import decide_admission
 from .identity import read_boot_id
 
 APPLICATION_ID = 0x53484C47  # "SHLG"
-VERSION = 1
+VERSION = 2
 LEASE_TTL_S = 60.0
 
 SCHEMA = """
@@ -69,6 +69,29 @@ CREATE TABLE audit (
     detail TEXT NOT NULL
 );
 """
+
+# What a version adds to the one before it; a new ledger goes through all of them.
+UPGRADES = {
+    2: """
+-- Results that go to an origin besides home: one entry a task, its last turn's head is what is wanted there.
+CREATE TABLE outbox (
+    task_id TEXT PRIMARY KEY,
+    project_id TEXT NOT NULL,
+    base_oid TEXT NOT NULL,
+    url TEXT NOT NULL,
+    branch TEXT NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('pending', 'pushed', 'failed', 'refused', 'dropped')),
+    wanted_oid TEXT NOT NULL,
+    trying_oid TEXT,
+    pushed_oid TEXT,
+    tries INTEGER NOT NULL DEFAULT 0,
+    error_code TEXT,
+    error_text TEXT,
+    hint TEXT,
+    CHECK (state <> 'pushed' OR pushed_oid = wanted_oid)
+);
+"""
+}
 
 
 def boottime_s() -> float:
@@ -123,7 +146,7 @@ class Ledger:
             raise ShunterError("LEDGER_DAMAGED", text, hint="restore the ledger, or move jobs/ aside to begin anew")
         self.db.execute("PRAGMA journal_mode=WAL")
         self.db.execute("PRAGMA synchronous=FULL")
-        if not existed or self._version() == 0:
+        if not existed or self._version() < VERSION:
             self._create()
         self.inode = os.stat(self.path).st_ino
 
@@ -150,12 +173,15 @@ class Ledger:
 
     def _create(self) -> None:
         with self.writing():
-            if self._version() == 0:
-                for statement in SCHEMA.split(";\n"):
+            version = self._version()
+            for script in ([SCHEMA] if version == 0 else []) + [
+                UPGRADES[number] for number in range(max(version, 1) + 1, VERSION + 1)
+            ]:
+                for statement in script.split(";\n"):
                     if statement.strip():
                         self.db.execute(statement)
-                self.db.execute(f"PRAGMA application_id={APPLICATION_ID}")
-                self.db.execute(f"PRAGMA user_version={VERSION}")
+            self.db.execute(f"PRAGMA application_id={APPLICATION_ID}")
+            self.db.execute(f"PRAGMA user_version={VERSION}")
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
@@ -318,6 +344,7 @@ class Ledger:
             ).rowcount
             self.db.execute("DELETE FROM lease WHERE attempt_id = ?", (attempt_id,))
             if changed:
+                self._queue_push(attempt_id, end)
                 self.audit(actor, "ended", attempt_id, end.outcome)
             return bool(changed)
 
@@ -325,12 +352,67 @@ class Ledger:
         """A publication that failed at the end was carried out later."""
         with self.writing():
             sql = "UPDATE attempt SET end = ? WHERE attempt_id = ? AND state = 'ended'"
-            self.db.execute(sql, (dumps(end), attempt_id))
+            if self.db.execute(sql, (dumps(end), attempt_id)).rowcount:
+                self._queue_push(attempt_id, end)
             self.audit("home", "published", attempt_id)
 
     def note(self, actor: str, what: str, subject: str, detail: str = "") -> None:
         with self.writing():
             self.audit(actor, what, subject, detail)
+
+    # --- the outbox -------------------------------------------------------------------------------------------------
+
+    def _queue_push(self, attempt_id: str, end: End) -> None:
+        """Inside the transaction of an end: what was published is to go to origin, if the task said so."""
+        spec = self.load_spec(attempt_id)
+        if spec.push is None or end.publication is None or not end.publication.commits:
+            return
+        known = self.find_push(spec.task_id)
+        if known is not None and known["state"] == "pushed" and known["wanted_oid"] == end.publication.head_oid:
+            return
+        if known is None:
+            self.db.execute(
+                "INSERT INTO outbox (task_id, project_id, base_oid, url, branch, state, wanted_oid)"
+                " VALUES (?, ?, ?, ?, ?, 'pending', ?)",
+                (
+                    *(spec.task_id, spec.project_id, spec.base_oid, spec.push.url, spec.push.branch),
+                    end.publication.head_oid,
+                ),
+            )
+        else:
+            sql = "UPDATE outbox SET state = 'pending', wanted_oid = ? WHERE task_id = ?"
+            self.db.execute(sql, (end.publication.head_oid, spec.task_id))
+        self.audit("supervisor", "to be pushed", spec.task_id, end.publication.head_oid)
+
+    def find_push(self, task_id: str) -> Optional[Dict[str, Any]]:
+        rows = self.rows("SELECT * FROM outbox WHERE task_id = ?", task_id)
+        return dict(rows[0]) if rows else None
+
+    def note_push_try(self, task_id: str, oid: str) -> None:
+        """Before anything goes out: should the answer be lost, a branch at this commit is ours."""
+        with self.writing():
+            sql = "UPDATE outbox SET trying_oid = ?, tries = tries + 1 WHERE task_id = ?"
+            self.db.execute(sql, (oid, task_id))
+
+    def record_push(self, task_id: str, oid: str, *, state: str, error: Optional[ShunterError], actor: str) -> None:
+        """What came of a try. When a newer turn wants another commit by now, the entry stays pending."""
+        facts = (error.code, error.text, error.hint) if error else (None, None, None)
+        with self.writing():
+            if state == "pushed":
+                self.db.execute("UPDATE outbox SET pushed_oid = ? WHERE task_id = ?", (oid, task_id))
+            sql = (
+                "UPDATE outbox SET state = ?, error_code = ?, error_text = ?, hint = ?"
+                " WHERE task_id = ? AND wanted_oid = ? AND state <> 'dropped'"
+            )
+            self.db.execute(sql, (state, *facts, task_id, oid))
+            self.audit(actor, state, task_id, f"{error.code}: {error.text}" if error else oid)
+
+    def drop_push(self, task_id: str, *, actor: str) -> None:
+        """Somebody gave up what was not delivered."""
+        with self.writing():
+            sql = "UPDATE outbox SET state = 'dropped' WHERE task_id = ? AND state <> 'pushed'"
+            if self.db.execute(sql, (task_id,)).rowcount:
+                self.audit(actor, "dropped", task_id)
 
     # --- tasks ------------------------------------------------------------------------------------------------------
 

@@ -42,8 +42,12 @@ from ..wire.messages import (
     MirrorAsk,
     MirrorReady,
     Nothing,
+    OriginAsk,
+    OriginProof,
     Proof,
     ProofRef,
+    PushAsk,
+    Pushed,
     Sleeper,
     Slept,
     Tidied,
@@ -148,7 +152,13 @@ class Host:
         self.ledger.check_lease(ask.attempt_id, ask.token)
         path = self.layout.mirror(ask.project_id)
         ensure_mirror(path, ask.object_format)
-        return MirrorReady(path, pin_base(path, ask.task_id, ask.base_oid))
+        has_base = pin_base(path, ask.task_id, ask.base_oid)
+        if not has_base and ask.origin_url is not None:
+            from .origin import fetch_base
+
+            fetch_base(self.layout, path, task_id=ask.task_id, oid=ask.base_oid, url=ask.origin_url)
+            return MirrorReady(path, has_base=True, fetched=True)
+        return MirrorReady(path, has_base)
 
     def attempt_accept(self, ask: AcceptAsk) -> AttemptStatus:
         return accept_attempt(self.layout, self.ledger, ask)
@@ -191,6 +201,16 @@ class Host:
 
     def task_close(self, ask: CloseAsk) -> Closed:
         return close_task(self.layout, self.ledger, ask)
+
+    def origin_push(self, ask: PushAsk) -> Pushed:
+        from .outbox import carry_out
+
+        return carry_out(self.layout, self.ledger, ask)
+
+    def origin_prove(self, ask: OriginAsk) -> OriginProof:
+        from .originproof import prove_origin
+
+        return prove_origin(self.layout, ask)
 
 
 class Session:

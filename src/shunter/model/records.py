@@ -10,7 +10,7 @@ from typing import Optional
 
 from ..wire.messages import End
 from ..wire.record import dataclass
-from .states import AttemptState, Step, TaskState, TurnState
+from .states import AttemptState, PushState, Step, TaskState, TurnState
 
 SUMMARY_CHARACTERS = 200
 
@@ -42,6 +42,10 @@ class Options:
     memory_mb: Optional[int] = None  # to reserve on the host
     slots: int = 1
     priority: int = 0  # higher goes first
+    source: str = "home"  # or origin: the host fetches the base itself
+    origin_url: Optional[str] = None  # to fetch from, without credentials
+    push_url: Optional[str] = None  # to push to, likewise; None = home alone gets the result
+    push_branch: Optional[str] = None
 
 
 NO_OPTIONS = Options()
@@ -167,6 +171,25 @@ class Event:
     to_state: Optional[str] = None
     reason: Optional[str] = None
     seq: int = 0  # given by the store
+
+
+@dataclass(frozen=True)
+class Push:
+    """A task's branch on origin (X20), for tasks that were submitted with it. The host's outbox is the authority."""
+
+    task_id: str
+    origin: str  # names the repository whatever way it is reached: pushes to one go one after another
+    url: str
+    branch: str
+    state: PushState
+    updated_at: float
+    wanted_oid: Optional[str] = None  # what the last turn published
+    pushed_oid: Optional[str] = None  # what of it origin has taken
+    tries: int = 0  # since somebody asked for it
+    next_try_at: Optional[float] = None  # None: nothing happens by itself
+    error_code: Optional[str] = None  # of the last try
+    error_text: Optional[str] = None
+    hint: Optional[str] = None
 
 
 @dataclass(frozen=True)

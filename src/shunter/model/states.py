@@ -120,6 +120,39 @@ class AttemptState(StrEnum):
 FINAL_ATTEMPT_STATES = frozenset({AttemptState.TOMBSTONED, AttemptState.ENDED, AttemptState.FAILED})
 
 
+class PushState(StrEnum):
+    """Where the delivery of a task's branch to origin stands."""
+
+    PLANNED = "planned"  # no turn has published yet
+    NOTHING = "nothing"  # the last turn made no commits
+    PENDING = "pending"  # recorded on the host, not tried yet
+    FAILED = "failed"  # the last try failed; another one is due, or a person has to mend something
+    REFUSED = "refused"  # origin does not want it; a person has to look
+    PUSHED = "pushed"
+    DROPPED = "dropped"  # the task was closed without
+
+
+FINAL_PUSH_STATES = frozenset({PushState.DROPPED})
+UNDELIVERED = frozenset({PushState.PENDING, PushState.FAILED, PushState.REFUSED})
+
+_TRIED = frozenset({PushState.PUSHED, PushState.FAILED, PushState.REFUSED, PushState.DROPPED})
+PUSH_MOVES: Mapping[PushState, frozenset[PushState]] = {
+    PushState.PLANNED: frozenset({PushState.NOTHING, PushState.PENDING, PushState.DROPPED}),
+    PushState.NOTHING: frozenset({PushState.PENDING, PushState.DROPPED}),
+    PushState.PENDING: _TRIED,
+    # Back to pending by a follow-up, or because a person wants another try.
+    PushState.FAILED: frozenset({PushState.PENDING}) | _TRIED - {PushState.FAILED},
+    PushState.REFUSED: frozenset({PushState.PENDING, PushState.DROPPED}),
+    PushState.PUSHED: frozenset({PushState.PENDING, PushState.DROPPED}),
+    PushState.DROPPED: frozenset(),
+}
+
+
+def may_move_push(old: PushState, new: PushState) -> bool:
+    """Staying is always allowed."""
+    return old == new or new in PUSH_MOVES[old]
+
+
 def may_move_turn(old: TurnState, new: TurnState) -> bool:
     """Staying is always allowed."""
     return old == new or new in TURN_MOVES[old]

@@ -81,7 +81,10 @@ def reason_against(row: Row, host: HostView, *, now: float) -> Reason | None:
         return Reason("AGENT_MISSING", f"it has no usable {wishes.agent}")
     missing = sorted(set(wishes.capabilities) - host.capabilities)
     if missing:
-        return Reason("CAPABILITY_MISSING", f"it lacks {', '.join(missing)}")
+        remedy = (
+            f" (in its tags, once `shunter host check {host.name} --origin URL` holds)" if _is_origin(missing) else ""
+        )
+        return Reason("CAPABILITY_MISSING", f"it lacks {', '.join(missing)}{remedy}")
     if wishes.slots > host.slots:
         return Reason("TOO_SMALL", f"needs {wishes.slots} slots, it has {host.slots}")
     if wishes.memory_mb and host.memory_mb is not None and wishes.memory_mb > host.memory_mb:
@@ -93,6 +96,10 @@ def reason_against(row: Row, host: HostView, *, now: float) -> Reason | None:
     if row.not_before is not None and row.not_before > now:
         return Reason("NOT_YET", f"its time comes in {row.not_before - now:.0f} s")
     return _reason_of_room(row, host)
+
+
+def _is_origin(missing: Sequence[str]) -> bool:
+    return all(each.startswith("origin:") for each in missing)
 
 
 def _reason_of_room(row: Row, host: HostView) -> Reason | None:

@@ -10,13 +10,14 @@ from ..dispatch.delivery import close_on_host, deliver_result, find_checkout, ha
 from ..git.forget import forget_task
 from ..git.transfer import import_kept, open_transfer
 from ..model.records import Task, Turn
-from ..model.states import Step, TaskState, TurnState
+from ..model.states import UNDELIVERED, PushState, Step, TaskState, TurnState
 from ..store.briefs import remove_brief
+from ..store.contract import Store
 from ..wire.errors import ShunterError
 from ..wire.messages import AttemptRef
 from .home import Home
 from .view import TaskView, load_view
-from .waiting import is_over
+from .waiting import POLL_S, WAKE_EVERY_S, is_over
 
 
 def cancel_task(home: Home, prefix: str, *, actor: str) -> TaskView:
@@ -102,6 +103,8 @@ def close_task(home: Home, prefix: str, *, discard: bool, actor: str) -> ClosedT
         raise ShunterError("TASK_BUSY", f"task {task.id} is {view.phrase}", hint=f"shunter cancel {task.id}")
     kept: list[str] = []
     if task.state != TaskState.CLOSED:
+        if not discard:
+            refuse_unpushed(view)
         if task.host is not None:
             entry = home.host(task.host)
             kept = close_on_host(entry, task, delivered_oid=task.fetched_oid, actor=actor, force=discard)
@@ -111,6 +114,56 @@ def close_task(home: Home, prefix: str, *, discard: bool, actor: str) -> ClosedT
     repo_id = home.store.load_project(task).repo_id
     forget_task(home.places.transfer_dir, repo_id, task.id, kept_work=discard)
     return ClosedTask(load_view(home.store, task.id), tuple(kept))
+
+
+def refuse_unpushed(view: TaskView) -> None:
+    push = view.push
+    if push is not None and push.state in UNDELIVERED:
+        why = f"{push.error_code}: {push.error_text}" if push.error_code else "it is being pushed"
+        raise ShunterError(
+            "RESULT_UNDELIVERED",
+            f"branch {push.branch} of task {push.task_id} is not on {push.url} yet: {why}",
+            hint=f"shunter publish {push.task_id} --retry, or give it up with close --discard",
+        )
+
+
+def retry_push(home: Home, prefix: str, *, actor: str) -> TaskView:
+    """Have what is not on origin yet tried again now. Raises USAGE for a task that nothing is pushed of."""
+    view = require_push(home.store, prefix)
+    if home.store.retry_push(view.task.id, actor=actor, now=time.time()):
+        home.wake()
+    return load_view(home.store, view.task.id)
+
+
+def require_push(store: Store, prefix: str) -> TaskView:
+    view = load_view(store, store.find_task(prefix).id)
+    if view.push is None:
+        text = f"task {view.task.id} was submitted without --publish push, so its result goes home alone"
+        hint = f"git push origin {view.ref or 'REF'}:refs/heads/BRANCH"
+        raise ShunterError("USAGE", text, hint=hint)
+    return view
+
+
+def wait_push(home: Home, task_id: str, *, timeout_s: float | None, one_try: bool = False) -> TaskView:
+    """Block until nothing happens by itself any more: pushed, refused, or waiting for a person. Raises WAIT_TIMEOUT.
+
+    `one_try`: only until the next try has ended, also when it failed and another one is due.
+    """
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    wake_at = time.monotonic()
+    while True:
+        view = load_view(home.store, task_id)
+        push = view.push
+        if push is None or (one_try and push.state != PushState.PENDING):
+            return view
+        if is_over(view) and push.next_try_at is None:
+            return view
+        if deadline is not None and time.monotonic() >= deadline:
+            raise ShunterError("WAIT_TIMEOUT", f"branch {push.branch} is {push.state}; nothing was changed")
+        if time.monotonic() >= wake_at:
+            home.wake()
+            wake_at = time.monotonic() + WAKE_EVERY_S
+        time.sleep(POLL_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +176,11 @@ class Repair:
 def reconcile(home: Home) -> list[Repair]:
     """Start a dispatcher that asks about everything under way, and bring home what was left behind (P14)."""
     repairs = []
+    for task in home.store.list_tasks(states=[TaskState.OPEN, TaskState.LOST], limit=100_000):
+        push = home.store.load_push(task.id) if task.options.push_branch is not None else None
+        if push is not None and push.state in (PushState.PENDING, PushState.FAILED):
+            retry_push(home, task.id, actor="user")
+            repairs.append(Repair(task.id, f"push to {push.url}: tried again"))
     if home.store.open_turns():
         home.wake()
         repairs += [Repair(turn.task_id, f"{turn.step}: asked again") for turn in home.store.open_turns()]

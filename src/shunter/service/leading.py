@@ -10,7 +10,9 @@ from .home import Home
 
 def unled(home: Home) -> str | None:
     """A sentence for people when turns are open and no dispatcher leads: what is shown may be old then."""
-    if not home.places.store_file.exists() or not home.reading.has_open_turns():
+    if not home.places.store_file.exists():
+        return None
+    if not home.reading.has_open_turns() and home.reading.next_push_due() is None:
         return None
     leader = home.reading.read_leader()
     if leader.owner is not None and not is_dead(leader.owner, here=this_process(home.places)):

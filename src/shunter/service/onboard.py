@@ -10,12 +10,14 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from ..dispatch.hosts import HostEntry, make_transport
 from ..fleet.client import HostClient
 from ..fleet.config import HostConfig, load_config
 from ..fleet.forms import FormError, ssh_target
+from ..fleet.forms import tags as known_tags
 from ..fleet.inventory import add_host_entry, remove_host_entry, update_host_entry
 from ..fleet.observations import forget_observation
 from ..fleet.ssh import ACCEPT_NEW_KEY, SshTransport
@@ -23,6 +25,7 @@ from ..wire.errors import ShunterError
 from ..wire.ids import is_host_name
 from ..wire.messages import Contents, Nothing, Tidied, TidyAsk
 from .home import Home
+from .originproof import prove_origin
 from .proof import Finding, prove_host
 
 SETUP = "set-up"  # the actor of its drains
@@ -66,6 +69,10 @@ def add_host(home: Home, ask: AddAsk, tell: Tell) -> HostConfig:
         ssh_target(ask.target)
     except FormError as exc:
         raise ShunterError("USAGE", f"{ask.target!r}: expected {exc}") from exc
+    try:
+        known_tags(list(ask.tags))
+    except FormError as exc:
+        raise ShunterError("USAGE", f"--tag {' '.join(ask.tags)}: expected {exc}") from exc
     entry = _existing(home, ask)
     wanted = _wanted(ask, entry)
     transport = make_transport(wanted, home.places, extra=ACCEPT_NEW_KEY if ask.accept_new_key else ())
@@ -195,10 +202,15 @@ def _judge(home: Home, name: str, failed: list[str]) -> bool:
     return True
 
 
-def check_host(home: Home, name: str, tell: Tell) -> bool:
-    """The proof again; nothing that lasts changes. True when nothing is missing."""
+def check_host(home: Home, name: str, tell: Tell, *, origin: str | None = None) -> bool:
+    """The proof again; nothing that lasts changes. True when nothing is missing.
+
+    `origin`: the address of a repository to fetch from and push to; otherwise that of the present checkout, if the host
+    is declared to work with it, and then a push is only rehearsed.
+    """
     fine = True
-    for finding in prove_host(home.host(name), home.places):
+    entry = home.host(name)
+    for finding in chain(prove_host(entry, home.places), prove_origin(entry, home.places, origin)):
         fine = fine and finding.ok is not False
         tell(finding)
     return fine

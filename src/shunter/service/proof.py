@@ -61,11 +61,16 @@ class Finding:
 
 def prove_host(entry: HostEntry, places: Places) -> Iterator[Finding]:
     """Findings as they come. Uses connections of its own, so that a logout is one."""
-    client = HostClient(make_transport(entry.config, places, extra=OWN_CONNECTION))
+    client = open_client(entry, places)
     try:
         yield from _prove(entry, client)
     finally:
         client.close()
+
+
+def open_client(entry: HostEntry, places: Places) -> HostClient:
+    """With a connection of its own, which nobody else's logout ends."""
+    return HostClient(make_transport(entry.config, places, extra=OWN_CONNECTION))
 
 
 def _prove(entry: HostEntry, client: HostClient) -> Iterator[Finding]:

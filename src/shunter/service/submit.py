@@ -26,6 +26,7 @@ from ..store.briefs import remove_brief, write_brief
 from ..wire.errors import ShunterError
 from ..wire.ids import new_task_id, turn_id
 from ..wire.messages import PROMPT_LIMIT_BYTES, Limits
+from .delivery import capabilities_of, check_delivery, refuse_incapable, warn_incapable, wished_delivery
 from .home import Home
 
 
@@ -37,6 +38,7 @@ class SubmitAsk:
     given: Mapping[str, Any]
     title: str | None = None
     no_wait: bool = False
+    publish_branch: str | None = None
     directory: Path = field(default_factory=Path.cwd)
 
 
@@ -77,13 +79,18 @@ def submit_task(home: Home, ask: SubmitAsk) -> Submitted:
     wanted_host = config.value("defaults.host")
     if wanted_host is not None:
         refuse_disabled(home, wanted_host)
+    rev, wip = wanted_base(config)
+    wish = wished_delivery(config, wip=wip, branch=ask.publish_branch)
     if ask.no_wait:
         refuse_when_busy(home, wanted_host)
     store = home.store  # opened before anything is written: a damaged store leaves nothing behind
     transfer = open_transfer(str(home.places.transfer_dir), repo)
-    rev, wip = wanted_base(config)
     base = capture_base(repo, transfer, rev=rev, wip=wip, include=tuple(config.value("defaults.include")))
     task = _task(config, repo, base, choice, title=ask.title or _first_line(prompt))
+    delivery = check_delivery(wish, repo, transfer, base.oid, task.id) if wish is not None else None
+    if delivery is not None:
+        task = replace(task, options=replace(task.options, **delivery.options))
+        refuse_incapable(config, wanted_host, capabilities_of(task.options))
     turn = Turn(turn_id(task.id, 1), task.id, 1, TurnState.QUEUED, Step.WAITING, task.created_at)
     brief = _brief(config, repo, choice, prompt)
     # An option that the agent does not know is refused now, not on the host; what it has no sandbox for is known.
@@ -92,7 +99,10 @@ def submit_task(home: Home, ask: SubmitAsk) -> Submitted:
     write_brief(home.places.prompts_dir, turn.id, brief)
     try:
         transfer.pin(task.id, base.oid)
-        store.add_task(task, turn, _row(task, turn, repo, choice), _project(repo), _events(base, task))
+        row = _row(task, turn, repo, choice)
+        store.add_task(
+            task, turn, row, _project(repo), _events(base, task), push=delivery.push(task) if delivery else None
+        )
     except BaseException:
         remove_brief(home.places.prompts_dir, turn.id)
         forget_task(home.places.transfer_dir, repo.repo_id, task.id)
@@ -102,7 +112,8 @@ def submit_task(home: Home, ask: SubmitAsk) -> Submitted:
         home.wake()
     except ShunterError as exc:
         fault = exc
-    return Submitted(task, _warnings(base), fault)
+    more = () if delivery is None else (*delivery.warnings, *warn_incapable(config, capabilities_of(task.options)))
+    return Submitted(task, (*_warnings(base), *more), fault)
 
 
 def wanted_base(config: Config) -> tuple[str | None, bool]:
@@ -251,6 +262,7 @@ def requirements_of(task: Task, adapter: str, object_format: str) -> Requirement
         slots=task.options.slots,
         memory_mb=task.options.memory_mb,
         object_format=object_format,
+        capabilities=capabilities_of(task.options),
         project_id=task.project_id,
         worktree_id=task.worktree_id,
     )

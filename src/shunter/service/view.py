@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..model.records import Attempt, Event, Task, Turn
-from ..model.states import Step, TaskState
+from ..model.records import Attempt, Event, Push, Task, Turn
+from ..model.states import PushState, Step, TaskState
 from ..store.contract import Store
 from ..wire.record import dataclass
 
@@ -16,6 +16,7 @@ class TaskView:
     turn: Turn | None  # the last one
     phrase: str
     ref: str | None
+    push: Push | None = None  # None: the result goes home alone
 
 
 @dataclass(frozen=True)
@@ -34,16 +35,16 @@ class Timing:
     stages: tuple[tuple[str, float | None], ...]
 
 
-def view_task(task: Task, turn: Turn | None) -> TaskView:
-    return TaskView(task, turn, phrase_of(task, turn), task.fetched_ref)
+def view_task(task: Task, turn: Turn | None, push: Push | None = None) -> TaskView:
+    return TaskView(task, turn, phrase_of(task, turn, push), task.fetched_ref, push)
 
 
 def load_view(store: Store, task_id: str) -> TaskView:
     turns = store.load_turns(task_id)
-    return view_task(store.load_task(task_id), turns[-1] if turns else None)
+    return view_task(store.load_task(task_id), turns[-1] if turns else None, store.load_push(task_id))
 
 
-def phrase_of(task: Task, turn: Turn | None) -> str:
+def phrase_of(task: Task, turn: Turn | None, push: Push | None = None) -> str:
     """One or two words for a table: what a person wants to know first."""
     if turn is None:
         return str(task.state)
@@ -58,6 +59,8 @@ def phrase_of(task: Task, turn: Turn | None) -> str:
             return "running"
         return "finishing" if turn.step in (Step.ENDED, Step.FETCHED) else "dispatching"
     ending = ending_of(turn)
+    if push is not None and push.state in (PushState.FAILED, PushState.REFUSED):
+        ending += " (not on origin)"
     return f"{ending} (closed)" if task.state == TaskState.CLOSED else ending
 
 
@@ -74,7 +77,8 @@ def list_views(store: Store, *, everything: bool, limit: int, project_id: str | 
     states = None if everything else [state for state in TaskState if state != TaskState.CLOSED]
     tasks = store.list_tasks(states=states, project_id=project_id, limit=limit)
     turns = store.load_latest_turns([task.id for task in tasks])
-    return [view_task(task, turns.get(task.id)) for task in tasks]
+    pushes = store.load_pushes([task.id for task in tasks if task.options.push_branch is not None])
+    return [view_task(task, turns.get(task.id), pushes.get(task.id)) for task in tasks]
 
 
 def load_detail(store: Store, prefix: str) -> TaskDetail:
@@ -82,7 +86,8 @@ def load_detail(store: Store, prefix: str) -> TaskDetail:
     turns = store.load_turns(task.id)
     attempts = [attempt for turn in turns for attempt in store.load_attempts(turn.id)]
     events = store.events_since(0, task_id=task.id, limit=1000)
-    return TaskDetail(view_task(task, turns[-1] if turns else None), tuple(turns), tuple(attempts), tuple(events))
+    view = view_task(task, turns[-1] if turns else None, store.load_push(task.id))
+    return TaskDetail(view, tuple(turns), tuple(attempts), tuple(events))
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlite3
 from typing import Any
 
-from ..model.records import Event, Leader, Options, Owner, Requirements, Row, Task, Turn
-from ..model.states import Step, TaskState, TurnState
+from ..model.records import Event, Leader, Options, Owner, Push, Requirements, Row, Task, Turn
+from ..model.states import PushState, Step, TaskState, TurnState
 from ..wire.codec import dumps, loads
 from ..wire.errors import ShunterError
 from ..wire.messages import End
@@ -51,6 +51,12 @@ def read_rows(rows: list[tuple[Any, ...]]) -> list[Row]:
             known[text] = loads(Requirements, text, where=f"row {turn}: requirements", code=_DAMAGED)
         found.append(Row(turn, task, summary, known[text], priority, pin or None, not_before, owner, error, seq))
     return found
+
+
+def read_push(row: sqlite3.Row) -> Push:
+    values = dict(row)
+    values["state"] = _state(PushState, values["state"], "push")
+    return Push(**values)
 
 
 def event_columns(event: Event) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypedDict, Unpack
 
-from ..model.records import Attempt, Drain, Event, Leader, Owner, Project, Row, Task, Turn
-from ..model.states import Step, TaskState, TurnState
+from ..model.records import Attempt, Drain, Event, Leader, Owner, Project, Push, Row, Task, Turn
+from ..model.states import PushState, Step, TaskState, TurnState
 from ..wire.messages import End
 
 
@@ -44,8 +44,14 @@ class Store(Protocol):
 
     # Tasks
 
-    def add_task(self, task: Task, turn: Turn, row: Row, project: Project, events: Iterable[Event] = ()) -> Row:
-        """Store a queued task with its first turn, at the end of the queue; the row comes back with its place."""
+    def add_task(
+        self, task: Task, turn: Turn, row: Row, project: Project, events: Iterable[Event] = (), push: Push | None = None
+    ) -> Row:
+        """Store a queued task with its first turn, at the end of the queue; the row comes back with its place.
+
+        `push` reserves a branch of an origin until the task is closed or abandoned. Raises BRANCH_TAKEN with the open
+        task that has it, and nothing is stored then.
+        """
 
     def add_turn(
         self, turn: Turn, row: Row, *, actor: str, events: Iterable[Event] = (), fresh_session: bool = False
@@ -199,6 +205,43 @@ class Store(Protocol):
         From accepted, or while uncertain, only `tombstoned`, since the host may hold the attempt: else INTERNAL (P13).
         """
 
+    # Branches that go to an origin
+    #
+    # A turn that ends, or is mended, with a publication makes its commit the wanted one in the same transaction:
+    # pending and due now, or `nothing` when it made no commits and nothing was wanted before.
+
+    def load_push(self, task_id: str) -> Push | None:
+        """None when the task's result goes home alone."""
+
+    def load_pushes(self, task_ids: Sequence[str]) -> dict[str, Push]:
+        """By task id; tasks without are left out."""
+
+    def due_pushes(self, *, now: float) -> list[Push]:
+        """What is to be tried by now, longest due first."""
+
+    def next_push_due(self) -> float | None:
+        """When something is to be tried at the earliest, also in the past; None when nothing happens by itself."""
+
+    def record_push(
+        self,
+        push: Push,
+        state: PushState,
+        *,
+        actor: str,
+        now: float,
+        next_try_at: float | None = None,
+        error_code: str | None = None,
+        error_text: str | None = None,
+        hint: str | None = None,
+    ) -> bool:
+        """What came of a try of what `push` wanted. Compare-and-set by its state and wanted commit.
+
+        pushed makes the wanted commit the pushed one. Counts the try. The same failure again is no event.
+        """
+
+    def retry_push(self, task_id: str, *, actor: str, now: float) -> bool:
+        """Try it now, as if for the first time. False when there is nothing undelivered."""
+
     # Hosts
 
     def drain_host(self, host: str, *, actor: str, reason: str | None, now: float) -> bool:
@@ -240,7 +283,7 @@ class Store(Protocol):
         """False: somebody else leads, stop."""
 
     def resign_if_idle(self, owner: Owner, term: int) -> bool:
-        """Stop leading unless a turn is open, in one transaction with that look, so that no submit is left behind.
+        """Stop leading unless a turn is open or a push is due some time, in one transaction with that look.
 
-        True: this owner does not lead (any more). False: there is work, go on.
+        So no submit is left behind. True: this owner does not lead (any more). False: there is work, go on.
         """

@@ -15,11 +15,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from ..model.records import Attempt, Drain, Event, Leader, Owner, Project, Row, Task, Turn
+from ..model.records import Attempt, Drain, Event, Leader, Owner, Project, Push, Row, Task, Turn
 from ..model.states import AttemptState, TaskState
 from ..wire.codec import dumps, loads
 from ..wire.errors import ShunterError
 from . import columns, file
+from .pushes import PushWrites
 from .queries import load_migrations, load_queries
 from .turns import TurnWrites
 
@@ -47,7 +48,7 @@ def open_store(
     return store
 
 
-class SqliteStore(TurnWrites):
+class SqliteStore(PushWrites, TurnWrites):
     """See `contract.Store`."""
 
     def __init__(self, path: str, *, readonly: bool = False, trace: file.Trace | None = None) -> None:
@@ -107,11 +108,15 @@ class SqliteStore(TurnWrites):
 
     # Tasks
 
-    def add_task(self, task: Task, turn: Turn, row: Row, project: Project, events: Iterable[Event] = ()) -> Row:
+    def add_task(
+        self, task: Task, turn: Turn, row: Row, project: Project, events: Iterable[Event] = (), push: Push | None = None
+    ) -> Row:
         with self._write():
             ids = {"worktree_id": project.worktree_id, "repo_id": project.repo_id, "project_id": project.project_id}
             self._run("record_project", {**ids, "record": dumps(project)})
             self._run("insert_task", columns.task_columns(task))
+            if push is not None:
+                self._reserve_branch(push)
             placed = self._insert_turn(turn, row)
             self._record(events)
         return placed

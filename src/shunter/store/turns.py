@@ -56,6 +56,12 @@ class TurnWrites:
     def load_row(self, turn_id: str) -> Row | None:
         raise NotImplementedError
 
+    def _want_push(self, task_id: str, end: End, *, actor: str, now: float) -> None:
+        raise NotImplementedError
+
+    def _release_branch(self, task_id: str, *, now: float) -> None:
+        raise NotImplementedError
+
     def claim_row(self, turn_id: str, *, host: str, attempt_id: str, owner: str, now: float) -> Turn | None:
         values = {"id": turn_id, "host": host, "attempt_id": attempt_id, "owner": owner, "now": now}
         with self._write():
@@ -185,6 +191,7 @@ class TurnWrites:
             changed = self._run("record_publication", {"id": turn_id, "outcome": dumps(end)}).rowcount == 1
             if changed:
                 self._record([_event(turn, "mended", actor=actor, now=now, reason=turn.error_code)])
+                self._want_push(turn.task_id, end, actor=actor, now=now)
         return changed
 
     def request_cancel(self, task_id: str, *, actor: str, now: float) -> Turn | None:
@@ -220,6 +227,8 @@ class TurnWrites:
         if facts.get("lease_token") is not None:
             self._run("record_lease_token", {"id": turn.attempt_id, "lease_token": facts.get("lease_token")})
         self._record([_stepped(turn, turn.step, to_step, actor=actor, now=now, reason=reason, state=state)])
+        if outcome is not None:
+            self._want_push(turn.task_id, outcome, actor=actor, now=now)
 
     def _move_task(self, task: Task, to: TaskState, *, actor: str, now: float, reason: str | None) -> None:
         if task.state == to:
@@ -230,6 +239,8 @@ class TurnWrites:
             self._run("close_task", {"id": task.id, "from_state": task.state.value, "now": now})
         else:
             self._run("move_task", {"id": task.id, "from_state": task.state.value, "to_state": to.value})
+        if to in (TaskState.CLOSED, TaskState.ABANDONED):
+            self._release_branch(task.id, now=now)
         moved = Event(
             at=now, kind="task", actor=actor, task_id=task.id, from_state=task.state, to_state=to, reason=reason
         )

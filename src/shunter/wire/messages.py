@@ -166,12 +166,14 @@ class MirrorAsk:
     project_id: str
     object_format: str
     base_oid: str
+    origin_url: Optional[str] = None  # fetch the base from there, with the account's own credentials
 
 
 @dataclass(frozen=True)
 class MirrorReady:
     path: str
     has_base: bool  # the base is there and pinned: nothing is to be pushed
+    fetched: bool = False  # from origin, just now
 
 
 @dataclass(frozen=True)
@@ -183,6 +185,14 @@ class Limits:
     quiet_s: float
     output_cap_bytes: int
     tail_bytes: int
+
+
+@dataclass(frozen=True)
+class PushTarget:
+    """Where a result goes besides home; the URL holds no credentials."""
+
+    url: str
+    branch: str
 
 
 @dataclass(frozen=True)
@@ -211,6 +221,7 @@ class JobSpec:
     timeout_s: float  # 0 = none
     limits: Limits
     env_profile: Optional[str] = None
+    push: Optional[PushTarget] = None
     fields: Dict[str, str] = field(default_factory=dict)  # of a configured command: where its JSON lines hold what
 
 
@@ -383,6 +394,51 @@ class Closed:
 
 
 @dataclass(frozen=True)
+class PushAsk:
+    task_id: str
+    actor: str
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """The outbox entry of a task. state: none, pending, pushed, failed (may be tried again), refused, dropped."""
+
+    state: str
+    url: str = ""
+    branch: str = ""
+    wanted_oid: Optional[str] = None  # what the last turn published
+    pushed_oid: Optional[str] = None  # what of it origin has taken
+    tries: int = 0
+    error_code: Optional[str] = None
+    error_text: Optional[str] = None
+    hint: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class OriginAsk:
+    """`writes`: push a ref under refs/shunter/proof/ and delete it; otherwise a push is only rehearsed."""
+
+    url: str
+    writes: bool
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What was done, or why it failed."""
+
+    done: Optional[str] = None
+    error_code: Optional[str] = None
+    error_text: Optional[str] = None
+    hint: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class OriginProof:
+    fetch: Tried
+    push: Optional[Tried] = None  # None: not tried, because nothing could be fetched
+
+
+@dataclass(frozen=True)
 class Nothing:
     pass
 
@@ -409,4 +465,6 @@ METHODS = {
     "log.read": (LogAsk, LogChunk),
     "log.follow": (FollowAsk, Nothing),
     "task.close": (CloseAsk, Closed),
+    "origin.push": (PushAsk, Pushed),
+    "origin.prove": (OriginAsk, OriginProof),
 }

@@ -209,3 +209,12 @@ def test_the_answer_is_kept_and_private(tmp_path: Path, use_shell: Any) -> None:
     assert first == second and first["ACCOUNT_SAYS"] == "hello"
     assert (tmp_path / "asked").read_text() == "x\n"
     assert (tmp_path / "data" / "login_env").stat().st_mode & 0o077 == 0
+
+
+def test_the_accounts_key_agent_is_for_origin_and_no_agent_gets_it(tmp_path: Path, use_shell: Any) -> None:
+    use_shell("#!/bin/sh\nexport SSH_AUTH_SOCK=/run/keys SSH_CONNECTION=from-afar\n" + REAL)
+    layout = Layout(str(tmp_path / "data"))
+    layout.make()
+    assert environment.load_account_environment(layout)["SSH_AUTH_SOCK"] == "/run/keys"
+    found = environment.load_login_environment(layout)
+    assert not [name for name in found if name.startswith("SSH_")]

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from shunter.host import ledger
+
 from .test_stopping import wait_output
 from .world import World, code_of, is_alive, processes_of, until
 
@@ -217,3 +219,19 @@ def test_a_data_root_that_cannot_be_made(make_world: Callable[..., World], tmp_p
     error = code_of(world.client.session)
     assert error.code == "IO", error.text
     shutil.rmtree(tmp_path / "second", ignore_errors=True)
+
+
+def test_a_ledger_of_the_first_layout_gets_the_outbox_and_keeps_what_it_holds(tmp_path: Path) -> None:
+    path = str(tmp_path / "ledger.db")
+    with sqlite3.connect(path) as old:
+        old.executescript(ledger.SCHEMA)
+        old.execute(f"PRAGMA application_id={ledger.APPLICATION_ID}")
+        old.execute("PRAGMA user_version=1")
+        old.execute("INSERT INTO task VALUES ('t1', 'p', 'a', NULL)")
+    old.close()
+    for _ in range(2):
+        opened = ledger.Ledger(path)
+        assert opened.find_push("t1") is None
+        assert opened.find_task("t1") is not None
+        assert opened.rows("PRAGMA user_version")[0][0] == ledger.VERSION
+        opened.close()

@@ -8,13 +8,16 @@ import pytest
 
 from shunter.model import states
 from shunter.model.states import (
+    FINAL_PUSH_STATES,
     FINAL_STEPS,
     FINAL_TASK_STATES,
     FINAL_TURN_STATES,
+    PUSH_MOVES,
     STATE_OF_STEP,
     STEP_MOVES,
     TASK_MOVES,
     TURN_MOVES,
+    PushState,
     Step,
     TaskState,
     TurnState,
@@ -24,6 +27,7 @@ TABLES = [
     (TurnState, TURN_MOVES, FINAL_TURN_STATES),
     (TaskState, TASK_MOVES, FINAL_TASK_STATES),
     (Step, STEP_MOVES, FINAL_STEPS),
+    (PushState, PUSH_MOVES, FINAL_PUSH_STATES),
 ]
 
 

@@ -121,15 +121,18 @@ def setup(ctx: click.Context, name: str, accept_new_key: bool, as_json: bool) ->
 
 @command.command("check")
 @click.argument("name", default="local")
+@click.option("--origin", metavar="URL", help="Also fetch from this repository and push a ref there, with its account.")
 @json_option
 @click.pass_context
-def check(ctx: click.Context, name: str, as_json: bool) -> None:
+def check(ctx: click.Context, name: str, origin: str | None, as_json: bool) -> None:
     """Look whether a host can do its work: helper, versions, data root, git, room, programs of agents.
 
-    Changes nothing that lasts. Exit status 69 when something is missing that every turn needs.
+    Changes nothing that lasts: with --origin a ref below refs/shunter/proof/ is pushed and deleted again. Inside a
+    checkout whose origin is on a machine that the host is declared for (`origin:MACHINE` in its tags), a push there is
+    rehearsed. Exit status 69 when something is missing that every turn needs.
     """
     found, tell = teller(as_json)
-    check_host(Home(), name, tell)
+    check_host(Home(), name, tell, origin=origin)
     _end(ctx, found, name, again=None, as_json=as_json)
 
 

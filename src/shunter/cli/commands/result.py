@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import click
 
 from ...agents import contract
-from ...model.states import TaskState
+from ...model.states import PushState, TaskState
 from ...policy.outcome import exit_status_of
 from ...service.home import Home
 from ...service.view import TaskView, load_view
@@ -47,6 +49,7 @@ def render_result(view: TaskView) -> str:
         return lines[0]
     end = turn.outcome
     if end is None:
+        lines += push_lines(view)
         if turn.error_code:
             lines.append(f"  {turn.error_code}: {visible(turn.error_text or '')}")
         elif turn.cancel_requested_at is not None and turn.settled_at is not None:
@@ -127,6 +130,7 @@ def _publication_lines(view: TaskView) -> list[str]:
             lines.append(f"             … {publication.files_total - 20} more")
     if view.ref:
         lines.append(f"  branch     {view.ref.removeprefix('refs/remotes/')}")
+    lines += push_lines(view)
     if publication.rewritten:
         lines.append("  note       the base is no ancestor of the result: the agent rewrote history")
     fetch = f"`shunter fetch --kept {view.task.id}` brings it"
@@ -134,3 +138,33 @@ def _publication_lines(view: TaskView) -> list[str]:
     alone = (f"only in the workspace, no part of the result: {each}" for each in publication.left_out)
     notes = (*publication.notices, *others, *alone)
     return lines + [f"  note       {visible(text)}" for text in notes]
+
+
+def push_lines(view: TaskView) -> list[str]:
+    """Where its branch on origin stands, for tasks that have one."""
+    push = view.push
+    if push is None:
+        return []
+    where = f"{visible(push.branch)} of {visible(push.url)}"
+    lines = [f"  origin     {_PUSH_WORDS[push.state].format(where=where, oid=(push.pushed_oid or '')[:12])}"]
+    if push.state in (PushState.FAILED, PushState.REFUSED):
+        lines.append(f"             {push.error_code}: {visible(push.error_text or '')}")
+        if push.hint:
+            lines.append(f"             -> {visible(push.hint)}")
+        if push.next_try_at is not None:
+            wait_s = max(0.0, push.next_try_at - time.time())
+            lines.append(f"             tried {count(push.tries, 'time')}, again in {duration(wait_s)}")
+        else:
+            lines.append(f"             then: shunter publish {push.task_id} --retry")
+    return lines
+
+
+_PUSH_WORDS = {
+    PushState.PLANNED: "goes to {where} when it is there",
+    PushState.NOTHING: "no commits, so nothing goes to {where}",
+    PushState.PENDING: "being pushed to {where}",
+    PushState.FAILED: "not yet on {where}",
+    PushState.REFUSED: "refused: {where}",
+    PushState.PUSHED: "pushed: {where} at {oid}",
+    PushState.DROPPED: "given up: {where}",
+}

@@ -91,7 +91,8 @@ def render_status(detail: TaskDetail, rejected: Rejected = ()) -> str:
         lines += [f"    turn {each.number:<4} {explain_receipt(each)}" for each in detail.turns]
     lines.append("  history")
     for event in detail.events[-12:]:
-        what = f"{event.from_state or ''} -> {event.to_state}" if event.to_state else event.kind
+        kind = "push: " if event.kind == "push" else ""
+        what = f"{kind}{event.from_state or ''} -> {event.to_state}" if event.to_state else event.kind
         reason = f"  {visible(event.reason)}" if event.reason else ""
         lines.append(f"    {clock(event.at)}  {event.actor:<10} {what}{reason}")
     return "\n".join(lines)

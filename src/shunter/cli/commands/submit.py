@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import click
 
 from ...policy.outcome import exit_status_of
+from ...service.actions import wait_push
 from ...service.home import Home
 from ...service.submit import SubmitAsk, submit_task
 from ...service.waiting import wait_for
@@ -17,6 +19,8 @@ from ...wire.messages import PROMPT_LIMIT_BYTES
 from ..durations import DURATION
 from ..output import emit, json_option, say, view_record
 from ..text import visible
+
+FIRST_PUSH_LIMIT_S = 60.0
 
 
 @click.command("submit")
@@ -32,6 +36,17 @@ from ..text import visible
     multiple=True,
     metavar="PATTERN",
     help="With --wip: untracked files to take along, as in .gitignore; may be repeated.",
+)
+@click.option(
+    "--source",
+    type=click.Choice(["home", "origin"]),
+    help="Who brings the base: home, or the host fetches from origin.",
+)
+@click.option(
+    "--publish", type=click.Choice(["none", "push"]), help="push: the result also goes to a branch of origin."
+)
+@click.option(
+    "--publish-branch", metavar="NAME", help="That branch; shunter/<id> when left out. It must not exist yet."
 )
 @click.option("--title", help="For tables; the prompt's first line when left out.")
 @click.option("--timeout", type=DURATION, help="End the turn after this time, e.g. 90s, 30m, 2h; 0 is no limit.")
@@ -55,7 +70,11 @@ from ..text import visible
 @click.option("--priority", type=click.IntRange(-1000, 1000), help="Higher goes first.")
 @click.option("--memory-mb", type=click.IntRange(1), help="Memory to reserve on the host.")
 @click.option("--no-wait", is_flag=True, help="Refuse with CAPACITY_BUSY (75) when no slot is free now.")
-@click.option("--wait", is_flag=True, help="Block until the turn is over; the exit status is the agent's.")
+@click.option(
+    "--wait",
+    is_flag=True,
+    help="Block until the turn is over; the exit status is the agent's. A push is waited for once.",
+)
 @json_option
 @click.pass_context
 def command(ctx: click.Context, /, **given: Any) -> None:
@@ -74,7 +93,8 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     wait, as_json = given.pop("wait"), given.pop("as_json")
     prompt = read_prompt(given.pop("prompt"), given.pop("prompt_file"))
     given["include"] = given["include"] or None
-    ask = SubmitAsk(prompt, title=given.pop("title"), no_wait=given.pop("no_wait"), given=given)
+    own = {name: given.pop(name) for name in ("title", "no_wait", "publish_branch")}
+    ask = SubmitAsk(prompt, given=given, **own)
     submitted = submit_task(home, ask)
     for warning in submitted.warnings:
         click.echo(f"shunter: {visible(warning)}", err=True)
@@ -99,6 +119,9 @@ def command(ctx: click.Context, /, **given: Any) -> None:
 def finish_waiting(ctx: click.Context, home: Home, task_id: str, *, as_json: bool) -> None:
     """Wait for the task's turn, show its result, and end with the agent's status."""
     view = wait_for(home, [task_id], timeout_s=None)[0]
+    if view.push is not None:
+        with contextlib.suppress(ShunterError):  # how far it is then is told
+            view = wait_push(home, task_id, timeout_s=FIRST_PUSH_LIMIT_S, one_try=True)
     if as_json:
         emit(view_record(view))
     else:

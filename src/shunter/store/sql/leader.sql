@@ -16,6 +16,8 @@ WHERE term = :term AND owner_id IS :former AND renewed_at = :renewed_at;
 UPDATE leader SET renewed_at = :now WHERE owner_id = :owner_id AND term = :term;
 
 -- name: resign
--- Nobody leads; the term stays. A submit either came before (then there is an open turn) or will see no leader.
+-- Nobody leads; the term stays. A submit either came before (then there is an open turn, or a push that is due) or will see
+-- no leader.
 UPDATE leader SET owner_id = NULL, host_id = NULL, boot_id = NULL, pid = NULL, start_time = NULL
-WHERE owner_id = :owner_id AND term = :term AND NOT EXISTS (SELECT 1 FROM turns WHERE step <> 'settled');
+WHERE owner_id = :owner_id AND term = :term AND NOT EXISTS (SELECT 1 FROM turns WHERE step <> 'settled')
+    AND NOT EXISTS (SELECT 1 FROM pushes WHERE next_try_at IS NOT NULL);
