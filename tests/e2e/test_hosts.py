@@ -218,6 +218,18 @@ class TestWork:
         assert not pool.root_of(host).exists()
         assert [each["name"] for each in pool.entries()] == ["local"]
 
+    def test_a_project_goes_where_it_was_last(self, pool):
+        pool.add(pool.a_host("one"))
+        pool.add(pool.a_host("two"))
+        pool.without_local()
+        for _ in range(2):
+            assert (
+                pool.world.json("submit", "-a", "exec:true", "x", "--host", "two", "--wait", status=None)["host"]
+                == "two"
+            )
+            assert pool.world.json("submit", "-a", "exec:true", "x", "--wait", status=None)["host"] == "two"
+            eventually(lambda: not pool.world.dispatcher_pids())  # the next one reads it from the store
+
     def test_logs_are_followed_over_ssh(self, pool):
         pool.add(pool.a_host("one"))
         pool.without_local()

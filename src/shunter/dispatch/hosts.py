@@ -118,8 +118,12 @@ def view_host(
     *,
     slots_used: int,
     reachable: bool | None = None,
+    had: frozenset[str] = frozenset(),
 ) -> HostView:
-    """What placement decides on. `reachable` None: as the last observation has it."""
+    """What placement decides on. `reachable` None: as the last observation has it.
+
+    `had`: ids of the projects and worktrees whose last task went there, so that it has their objects already.
+    """
     if seen is not None and seen.reached_as != reached_as(host):
         seen = None
     facts, hello = (seen.facts, seen.hello) if seen is not None else (None, None)
@@ -141,6 +145,7 @@ def view_host(
         agents=agents_of(facts, agents),
         signed_out=signed_out_of(facts),
         capabilities=frozenset(host.tags),
+        had=had,
     )
 
 

@@ -14,14 +14,14 @@ import select
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from ..fleet.config import Config, load_config
 from ..fleet.observations import Observation
 from ..fleet.places import Places
-from ..model.records import Drain, Owner, Turn
+from ..model.records import Drain, Owner, Task, Turn
 from ..policy.claim import plan_claims
 from ..policy.placement import HostView
 from ..store.contract import Store
@@ -37,6 +37,7 @@ from .wake import open_wake_fifo
 
 LEASE_TTL_S = 15.0
 SAFETY_S = 5.0
+REMEMBERED_TASKS = 1000  # that a new dispatcher looks through for where projects went last
 LINGER_S = 3.0  # how long an idle dispatcher keeps its sessions warm for the next command
 THREADS = 16
 
@@ -111,6 +112,16 @@ def state_of(path: Path) -> tuple[int, int] | None:
     return found.st_mtime_ns, found.st_ino
 
 
+def last_hosts(tasks: Iterable[Task]) -> dict[str, str]:
+    """Where tasks of each project and of each worktree went last; the newest task comes first."""
+    found: dict[str, str] = {}
+    for task in tasks:
+        if task.host is not None:
+            found.setdefault(task.project_id, task.host)
+            found.setdefault(task.worktree_id, task.host)
+    return found
+
+
 class Dispatcher:
     def __init__(
         self,
@@ -135,6 +146,7 @@ class Dispatcher:
         self.jobs = Jobs(self.driver.advance, lambda turn_id: self.words.put("done"))
         self.outbox = Outbox(store, self.hosts, on_boundary=on_boundary, on_pushed=self.driver.close_after_push)
         self.pushes = Jobs(self.outbox.advance, lambda origin: self.words.put("done"))
+        self.last_host = last_hosts(store.list_tasks(limit=REMEMBERED_TASKS))
         self.fifo = open_wake_fifo(places)
 
     def _heard(self, host: str, method: str | None, params: dict[str, Any]) -> None:
@@ -221,6 +233,7 @@ class Dispatcher:
             self._view(entry, seen.get(entry.name), drains.get(entry.name), slots_used=used[entry.name])
             for entry in entries
         ]
+        wanted = {row.turn_id: row.requirements for row in rows}
         for claim in plan_claims(rows, views, now=time.time()).claims:
             turn = self.store.claim_row(
                 claim.turn_id,
@@ -230,6 +243,8 @@ class Dispatcher:
                 now=time.time(),
             )
             if turn is not None:
+                wishes = wanted[claim.turn_id]
+                self.last_host |= {wishes.project_id: claim.host, wishes.worktree_id: claim.host}
                 self.jobs.touch(turn.id)
 
     def _view(self, entry: HostEntry, seen: Observation | None, drain: Drain | None, *, slots_used: int) -> HostView:
@@ -241,6 +256,7 @@ class Dispatcher:
             self.config.agents,
             slots_used=slots_used,
             reachable=not entry.client.broken_for_s and (seen is None or seen.error_code is None),
+            had=frozenset(key for key, host in self.last_host.items() if host == entry.name),
         )
 
     def _facts_of(self, entry: HostEntry) -> Facts | None:

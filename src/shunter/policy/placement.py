@@ -30,8 +30,7 @@ class HostView:
     agents: frozenset[str] | None = None  # usable, as agent@profile too; None = nobody looked, which excludes nothing
     signed_out: frozenset[str] = frozenset()  # agents that are there and say that nobody is signed in
     capabilities: frozenset[str] = frozenset()
-    worktree_ids: frozenset[str] = frozenset()  # of tasks that were here last
-    project_ids: frozenset[str] = frozenset()
+    had: frozenset[str] = frozenset()  # ids of the projects and worktrees whose last task came here
 
 
 class Reason(NamedTuple):
@@ -120,8 +119,8 @@ def rank_key(row: Row, host: HostView) -> tuple[bool, bool, bool, int, bool, int
     """Smallest is best: same worktree, same project, most memory, most disk, name. A missing fact sorts last."""
     wishes = row.requirements
     return (
-        wishes.worktree_id not in host.worktree_ids,
-        wishes.project_id not in host.project_ids,
+        wishes.worktree_id not in host.had,
+        wishes.project_id not in host.had,
         host.memory_available_mb is None,
         -(host.memory_available_mb or 0),
         host.disk_free_mb is None,

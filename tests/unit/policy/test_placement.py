@@ -69,8 +69,8 @@ def test_the_order_of_hosts():
     """Worktree, project, memory, disk, name; a missing fact last, but not disqualified (P2)."""
     row = a_row(worktree_id="w", project_id="p")
     best_first = [
-        a_host("z1", worktree_ids=frozenset({"w"})),
-        a_host("z2", project_ids=frozenset({"p"})),
+        a_host("z1", had=frozenset({"w"})),
+        a_host("z2", had=frozenset({"p"})),
         a_host("z3", memory_available_mb=900, disk_free_mb=1),
         a_host("z4", memory_available_mb=800, disk_free_mb=2),
         a_host("z5", memory_available_mb=800, disk_free_mb=1),
@@ -155,7 +155,7 @@ HOSTS = st.lists(
         outdated=st.sampled_from([False, False, True]),
         held_back=st.sampled_from([None, None, "drained"]),
         agents=st.sampled_from([None, frozenset({"exec"}), frozenset({"codex"})]),
-        worktree_ids=st.sampled_from([frozenset(), frozenset({"w"})]),
+        had=st.sampled_from([frozenset(), frozenset({"w"}), frozenset({"p"})]),
     ),
     max_size=5,
 )
