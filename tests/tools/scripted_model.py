@@ -34,7 +34,8 @@ from typing import Any
 Step = dict[str, Any]
 COMMIT = "echo 'hello from the script' >> scripted.txt && git add scripted.txt && git commit -q -m 'scripted commit'"
 QUESTION = {"text": "Which one?", "options": ["left", "right"]}
-LIMIT_NOTICE = f"Claude AI usage limit reached|{int(time.time()) + 3600}"
+LIMITED_UNTIL = int(time.time()) + 4 * 3600
+LIMIT_NOTICE = f"Claude AI usage limit reached|{LIMITED_UNTIL}"
 SCRIPTS: dict[str, list[Step]] = {
     "commit": [{"shell": COMMIT}, {"text": "The file is committed."}],
     "leave": [{"shell": "echo left >> left.txt"}, {"text": "The file is written."}],
@@ -58,7 +59,7 @@ SCRIPTS: dict[str, list[Step]] = {
                     "type": "usage_limit_reached",
                     "message": "The usage limit has been reached",
                     "plan_type": "plus",
-                    "resets_at": int(time.time()) + 3600,
+                    "resets_at": LIMITED_UNTIL,
                 }
             },
         }

@@ -91,7 +91,7 @@ def ask_agent(name: str, environment: Dict[str, str]) -> Optional[AgentFacts]:
         status = _run((program, *check.argv), environment)[0]
         signed_in = {0: True, 1: False}.get(status) if status is not None else None
     told = version[1].strip().splitlines() if version[0] == 0 else []
-    return AgentFacts(told[0][:80] if told else None, signed_in, check is not None, time.time())
+    return AgentFacts(program, told[0][:80] if told else None, signed_in, check is not None, time.time())
 
 
 def _run(argv: Tuple[str, ...], environment: Dict[str, str]) -> Tuple[Optional[int], str]:

@@ -263,7 +263,7 @@ def _agents(facts: Facts, user: str) -> Iterator[Finding]:
 
 
 def _agent(name: str, facts: AgentFacts, user: str) -> Finding:
-    version = facts.version or "its version is not known"
+    version = f"{facts.version or 'its version is not known'} at {facts.path}"
     check = load(name.partition("@")[0]).auth_check()
     if check is None:
         return Finding(f"agent {name}", None, f"{version}; it does not tell whether it is signed in")

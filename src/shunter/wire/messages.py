@@ -34,6 +34,7 @@ class Hello:
 class AgentFacts:
     """An agent whose program is there."""
 
+    path: str
     version: Optional[str]  # as it prints it
     signed_in: Optional[bool]  # None: it gave no answer, or nobody can ask it
     can_be_asked: bool
