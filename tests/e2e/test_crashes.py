@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from e2e_world import World, eventually, kill
 
 ONCE = 'echo launched >> "{marks}/launches"; cat >> work.txt; git add work.txt; git commit -qm work'
@@ -16,6 +17,7 @@ def once(world: World) -> str:
     return ONCE.format(marks=world.marks)
 
 
+@pytest.mark.timeout(600)  # twenty homes, one after the other
 def test_at_most_one_launch_whatever_step_the_dispatcher_dies_at(tmp_path):
     died_at: list[str] = []
     whole = 0

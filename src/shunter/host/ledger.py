@@ -107,7 +107,7 @@ def sqlite_errors(path: str) -> Iterator[None]:
     except sqlite3.Error as exc:
         text = str(exc)
         if "full" in text or ("disk I/O error" in text and _has_no_room(path)):
-            raise ShunterError("DISK_FULL", f"{path}: {text}", hint="free disk space on the host") from exc
+            raise ShunterError("DISK_FULL", f"{path}: {text}", hint="make room on the host") from exc
         if "malformed" in text or "not a database" in text:
             hint = "restore the ledger, or move it and jobs/ aside to begin anew"
             raise ShunterError("LEDGER_DAMAGED", f"{path}: {text}", hint=hint) from exc
