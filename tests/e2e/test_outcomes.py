@@ -29,6 +29,22 @@ def test_the_exit_status_is_the_agents_own(world, script, status, phrase):
     assert record["state"] == "open"
 
 
+def test_an_agent_that_says_nothing_is_told_while_it_waits(world):
+    world.configure(limits="silent_s = 1")
+    go, again = world.marks / "go", world.marks / "again"
+    task = world.submit(
+        f'while [ ! -e "{go}" ]; do sleep 0.1; done; while [ ! -e "{again}" ]; do date; sleep 0.1; done'
+    )
+    eventually(lambda: "silent (no output for" in world.out("status", task))
+    go.touch()
+    eventually(lambda: "heard" in [event["kind"] for event in world.json("status", task)["events"]])
+    assert "silent (" not in world.out("status", task)
+    again.touch()
+    world.run("wait", task)
+    kinds = [event["kind"] for event in world.json("status", task)["events"]]
+    assert (kinds.count("silent"), kinds.count("heard")) == (1, 1)
+
+
 def test_a_structured_result_is_believed_and_a_blocked_one_is_no_success(world):
     result = {
         "status": "blocked",

@@ -89,7 +89,7 @@ class Driver:
             turn = self.store.load_turn(turn_id)
             step = self.steps.get(turn.step)
             if step is None:
-                for key in (turn_id, turn_id + " refused"):
+                for key in (turn_id, turn_id + " refused", turn_id + " silent"):
                     self.told.pop(key, None)
                 return None
             self.on_boundary(f"before {turn.step}")
@@ -244,6 +244,7 @@ class Driver:
             self._certain(turn, status.state)
         if status.session_id:
             self.store.record_session(turn.task_id, status.session_id)
+        self._note_silence(turn, status.silent_s)
         if status.state == "ended" and status.end is not None:
             return self._record_end(turn, status, status.end)
         if status.state in ("launched", "exited") and turn.step == Step.ACCEPTED:
@@ -251,6 +252,20 @@ class Driver:
         if status.state in ("unknown", "tombstoned"):
             raise ShunterError("TURN_LOST", f"host {entry.name} knows nothing of attempt {attempt_id}")
         return False
+
+    def _note_silence(self, turn: Turn, silent_s: float | None) -> None:
+        """That the agent says nothing, and that it speaks again: once each (X15)."""
+        key = turn.id + " silent"
+        if (silent_s is not None) == (key in self.told):
+            return
+        if silent_s is None:
+            del self.told[key]
+            kind, reason = "heard", "there is output again"
+        else:
+            self.told[key] = kind = "silent"
+            reason = f"no output for {silent_s:.0f} s: it may wait for an answer that nobody can give it"
+        event = Event(time.time(), kind, ACTOR, turn.task_id, turn.id, turn.attempt_id, reason=reason)
+        self.store.record_events([event])
 
     def _record_end(self, turn: Turn, status: AttemptStatus, end: End) -> bool:
         return self._move(

@@ -68,6 +68,7 @@ LIMITS: dict[str, Key] = {
     "tail_kb": Key(forms.whole(1, 1 << 20), 64, "of the output's end that are always kept"),
     "term_grace_s": Key(forms.duration, 10.0, "between TERM and KILL"),
     "quiet_s": Key(forms.duration, 30.0, "without movement before a lost turn is given up"),
+    "silent_s": Key(forms.duration, 600.0, "without output, after which a running turn is called silent; 0 is never"),
     "background_grace_s": Key(forms.duration, 2.0, "for what the agent left running when it ended"),
 }
 HOST: dict[str, Key] = {

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import time
 from typing import Optional, Tuple
 
 from ..wire.codec import decode, loads
@@ -43,8 +45,19 @@ def read_status(layout: Layout, ledger: Ledger, attempt_id: str) -> AttemptStatu
         pid=launched.pid if launched and state == "launched" else None,
         cancel_requested=os.path.exists(os.path.join(layout.job(attempt_id), "cancel")),
         end=end,
+        silent_s=silent_s(layout, spec, launched.at) if launched and state == "launched" else None,
         notices=decode(Tuple[str, ...], json.loads(row["notices"])),
     )
+
+
+def silent_s(layout: Layout, spec: JobSpec, launched_at: float) -> Optional[float]:
+    """How long the agent has said nothing, once that is longer than the turn's limit; it may wait for an answer."""
+    heard_at = launched_at
+    for name in ("stdout", "stderr"):
+        with contextlib.suppress(OSError):
+            heard_at = max(heard_at, os.stat(os.path.join(layout.job(spec.attempt_id), name)).st_mtime)
+    silent = time.time() - heard_at
+    return silent if 0 < spec.limits.silent_s <= silent else None
 
 
 def read_session(layout: Layout, task_id: str) -> Optional[str]:

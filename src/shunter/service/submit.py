@@ -235,6 +235,7 @@ def _brief(config: Config, repo: Repository, choice: AgentChoice, prompt: str) -
             term_grace_s=config.value("limits.term_grace_s"),
             background_grace_s=config.value("limits.background_grace_s"),
             quiet_s=config.value("limits.quiet_s"),
+            silent_s=config.value("limits.silent_s"),
             output_cap_bytes=config.value("limits.output_cap_mb") << 20,
             tail_bytes=config.value("limits.tail_kb") << 10,
         ),

@@ -186,6 +186,7 @@ class Limits:
     quiet_s: float
     output_cap_bytes: int
     tail_bytes: int
+    silent_s: float = 600.0  # without output, after which the turn is called silent; 0 = never
 
 
 @dataclass(frozen=True)
@@ -348,6 +349,7 @@ class AttemptStatus:
     pid: Optional[int] = None
     cancel_requested: bool = False
     end: Optional[End] = None
+    silent_s: Optional[float] = None  # without output for so long, once that is over the limit
     notices: Tuple[str, ...] = ()
 
 

@@ -119,4 +119,6 @@ def explain(detail: TaskDetail) -> str:
         why = refused[-1] if refused else failed[-1] if failed else None
         return "waiting for a slot" + (f" (last try: {visible(why)})" if why else "")
     started = f" for {age(time.time() - turn.started_at)}" if turn.started_at and turn.step == Step.RUNNING else ""
-    return f"{turn.step}{started} on {turn.host}"
+    heard = [event for event in detail.events if event.turn_id == turn.id and event.kind in ("silent", "heard")]
+    silent = f", silent ({visible(heard[-1].reason or '')})" if heard and heard[-1].kind == "silent" else ""
+    return f"{turn.step}{started} on {turn.host}{silent}"

@@ -1,0 +1,11 @@
+#!/bin/bash
+# over_ssh.sh REPO HOST MIRROR WORK ID COMMAND...
+# by_hand.sh for another machine: GIT_SSH_COMMAND is a multiplexed ssh, MIRROR and WORK are paths over there.
+set -e
+repo=$1 host=$2 mirror=$3 work=$4 id=$5
+shift 5
+git -C "$repo" push -q "$host:$mirror" "HEAD:refs/heads/task/$id"
+printf -v agent '%q ' "$@"
+exec $GIT_SSH_COMMAND "$host" "
+  git clone -q --shared -b 'task/$id' '$mirror' '$work' && cd '$work' &&
+  exec setsid $agent </dev/null >'$work.out' 2>'$work.err'"
