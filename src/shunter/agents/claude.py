@@ -149,9 +149,8 @@ def _see(seen: Seen, notes: _Notes, event: Dict[str, Any]) -> None:
 def _see_system(seen: Seen, event: Dict[str, Any]) -> None:
     if text_at(event, "subtype") == "api_retry":
         error, status = text_at(event, "error"), count_at(event, "error_status")
-        seen.complaint = Complaint(
-            _judge(error, "", status), f"the last request failed: {error} {status or ''}".rstrip()
-        )
+        said = f"the last request failed: {error} {status or ''}".rstrip()
+        seen.complaint = Complaint(said, _judge(error, "", status))
 
 
 def _see_limit(notes: _Notes, event: Dict[str, Any]) -> None:
