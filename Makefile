@@ -1,6 +1,6 @@
 # What a contributor types. Each target is one script under tools/, so that it can be read and run without make.
 
-.PHONY: setup demo test check bench
+.PHONY: setup demo test check agents bench
 
 setup: ## .venv with everything that development needs; needs Python 3.11 or newer and git, no root
 	@tools/setup
@@ -13,6 +13,10 @@ test: ## the whole suite, on the default Python, the oldest a host may have, and
 
 check: setup ## format, lint, types, floors, oldest Python, generated files
 	@tools/check
+
+agents: setup ## only what needs the real agent command lines (node, npm and about 1.5 GB), their model scripted
+	@tests/agents/install
+	@SHUNTER_REQUIRE_AGENTS=1 .venv/bin/pytest -n 2 -q tests/integration/test_agent_clis.py tests/e2e/test_agents.py
 
 bench: setup ## figures of docs/performance.md; see bench/run
 	@bench/run

@@ -33,6 +33,7 @@ from .contract import (
     Turn,
 )
 from .options import check_options
+from .prompt import hide_command
 from .refusal import judge_refusal
 from .result import SCHEMA, find_result, parse_result
 from .stream import (
@@ -42,11 +43,12 @@ from .stream import (
     count_at,
     flag_at,
     list_at,
-    one_line,
+    notice_of,
     parse_object,
     text_at,
     value_at,
 )
+from .tools import tool_event
 from .verdict import UNKNOWN_SESSIONS, Complaint, Seen, decide_outcome
 
 _SESSION = SessionRule(marker='"init"', key="session_id")
@@ -105,8 +107,7 @@ def sandbox_programs() -> Tuple[str, ...]:
 
 
 def prepare_prompt(text: str) -> str:
-    """A prompt that begins with `/` would be taken for a command of the CLI and never reach the model."""
-    return f"The task:\n\n{text}" if text.lstrip().startswith("/") else text
+    return hide_command(text)
 
 
 def find_outcome(ended: Ended) -> Outcome:
@@ -243,8 +244,7 @@ def _usage(event: Dict[str, Any]) -> Tuple[Usage, Optional[Usage]]:
 def read_event(line: bytes) -> List[Event]:
     event = parse_object(line)
     if event is None:
-        text = bounded(line[: 64 * 1024].decode("utf-8", "replace").strip())
-        return [Event("notice", text)] if text else []
+        return notice_of(line)
     kind = text_at(event, "type")
     parts = list_at(event, "message", "content")[:EVENTS_PER_LINE]
     if kind == "assistant":
@@ -269,13 +269,7 @@ def _part_events(part: Any) -> List[Event]:
     name = text_at(part, "name")
     if kind != "tool_use" or name == "StructuredOutput":
         return []
-    if name == "Bash":
-        return [Event("command", bounded(text_at(part, "input", "command")))]
-    path = text_at(part, "input", "file_path") or text_at(part, "input", "notebook_path")
-    if name in ("Write", "Edit", "MultiEdit", "NotebookEdit"):
-        return [Event("file", name.lower(), path=bounded(path))]
-    about = path or text_at(part, "input", "pattern") or text_at(part, "input", "description")
-    return [Event("tool", one_line(f"{name} {about}".rstrip(), 4096))]
+    return [tool_event(name, value_at(part, "input"))]
 
 
 def _tool_result_events(part: Any) -> List[Event]:

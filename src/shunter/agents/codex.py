@@ -16,7 +16,7 @@ from ..wire.messages import Usage
 from .contract import Ended, Event, Launch, Outcome, SessionRule, Turn
 from .options import check_options
 from .result import find_result
-from .stream import EVENTS_PER_LINE, bounded, count_at, list_at, one_line, parse_object, text_at
+from .stream import EVENTS_PER_LINE, bounded, count_at, list_at, notice_of, one_line, parse_object, text_at
 from .verdict import Complaint, Seen, decide_outcome
 
 _SANDBOX = {"workspace": "workspace-write", "unattended": "danger-full-access"}
@@ -141,8 +141,7 @@ def _less(total: Optional[int], before: Optional[int]) -> Optional[int]:
 def read_event(line: bytes) -> List[Event]:
     event = parse_object(line)
     if event is None:
-        text = bounded(line[: 64 * 1024].decode("utf-8", "replace").strip())
-        return [Event("notice", text)] if text else []
+        return notice_of(line)
     kind = text_at(event, "type")
     if kind in ("item.started", "item.completed"):
         return _item_events(event, finished=kind == "item.completed")[:EVENTS_PER_LINE]

@@ -32,11 +32,17 @@ from .contract import (
 from .refusal import judge_refusal
 from .resets import limit_of
 from .result import SUMMARY_LIMIT_BYTES, Result
-from .stream import bounded, last_line, one_line
+from .stream import bounded, last_line, one_line, without_colours
 
 EVIDENCE_LIMIT_BYTES = 1024
 # What CLIs print, before any event, about a session that they do not have or may not open.
-UNKNOWN_SESSIONS = ("no conversation found with session id", "no rollout found for thread id", "no saved session found")
+UNKNOWN_SESSIONS = (
+    "no conversation found with session id",  # Claude
+    "no rollout found for thread id",  # Codex
+    "no saved session found",  # Qwen
+    "error: session not found",  # OpenCode
+)
+_HELP = "show version number"  # what several CLIs print, with the rest of their help, about an option they do not have
 _USAGE = (
     "error: unknown option",
     "error: unexpected argument",
@@ -151,12 +157,14 @@ def judge_start(ended: Ended) -> Tuple[str, str]:
     """A process that ended without any event: its stderr holds only the CLI's own words, so they may be read."""
     if not ended.exit_code:
         return judge_exit(ended)
-    words = ended.stderr_tail[-8192:].decode("utf-8", "replace").lower()
+    words = without_colours(ended.stderr_tail[-8192:].decode("utf-8", "replace")).lower()
     text = _with_stderr(ended)
     if any(mark in words for mark in UNKNOWN_SESSIONS):
         return USAGE_ERROR, f"{SESSION_UNKNOWN}: {text}"
     if ended.exit_code in (126, 127):
         return LAUNCH_FAILED, text
+    if _HELP in words:
+        return USAGE_ERROR, f"{describe_exit(ended)}: the program printed its help instead of starting"
     if ended.exit_code == 2 or any(mark in words for mark in _USAGE):
         return USAGE_ERROR, text
     kind, evidence = judge_exit(ended)

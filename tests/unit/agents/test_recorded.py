@@ -46,7 +46,22 @@ ENDS = [
     ("claude", "interrupted", 1, "failed", "aborted_tools"),
     ("claude", "killed", 143, "crashed", "exit status 143 (SIGTERM)"),
     ("claude", "slash", 0, "unknown", ""),
+    ("opencode", "success", 0, "unknown", "no valid structured result"),
+    ("opencode", "command-fails", 0, "unknown", "no valid structured result"),
+    ("opencode", "resume", 0, "unknown", "no valid structured result"),
+    ("opencode", "401", 1, "auth", "Incorrect API key provided"),
+    ("opencode", "rate", 1, "limit", "Rate limit reached for gpt-x"),
+    ("opencode", "quota", 1, "limit", "You exceeded your current quota"),
+    ("opencode", "500", 1, "overload", "The server had an error"),
+    ("opencode", "refused", 1, "overload", "Cannot connect to API"),
+    ("opencode", "unknown-model", 1, "failed", "Unexpected server error"),
+    ("opencode", "refused-permission", 0, "failed", "rejected permission"),
+    ("opencode", "killed", None, "crashed", "killed by signal 15 (SIGTERM)"),
+    ("opencode", "killed-resume", 0, "unknown", ""),
 ]
+
+# Killed before a tool or a message was told.
+SILENT = {("opencode", "killed")}
 
 
 def test_the_table_names_every_recording() -> None:
@@ -71,7 +86,7 @@ def test_no_recording_without_changes_is_done_for_nothing(agent: str, case: str)
 def test_every_recording_shows_something(agent: str, case: str) -> None:
     events = [event for line in recorded(agent, case) for event in load(agent).read_event(line)]
     kinds = {event.kind for event in events}
-    assert events
+    assert events or (agent, case) in SILENT
     assert kinds <= {"message", "thinking", "tool", "command", "file", "usage", "error", "notice", "end"}
     assert all(len(event.text.encode()) <= 4096 for event in events)
 
@@ -85,6 +100,8 @@ def test_every_recording_shows_something(agent: str, case: str) -> None:
         ("claude", "success", ["file", "tool", "command", "tool", "message", "usage", "end"]),
         ("claude", "command-fails", ["command", "tool:7", "message", "usage", "end"]),
         ("claude", "limit", ["error", "message", "usage", "end"]),
+        ("opencode", "success", ["file", "usage", "command", "command:0", "usage", "message", "usage", "end"]),
+        ("opencode", "command-fails", ["command", "command:7", "usage", "message", "usage", "end"]),
     ],
 )
 def test_a_recording_is_told_in_the_common_words(agent: str, case: str, shown: list[str]) -> None:
