@@ -21,6 +21,7 @@ from .refusal import judge_refusal
 from .result import find_result
 from .stream import Words, amount_at, bounded, count_at, notice_of, parse_object, text_at, value_at
 from .tools import tool_event
+from .usage import describe_usage, sum_known
 from .verdict import Complaint, Seen, decide_outcome
 
 _QUIET = {"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_SHARE": "1"}
@@ -81,20 +82,15 @@ class _Steps:
     def add(self, event: Dict[str, Any]) -> None:
         tokens = value_at(event, "part", "tokens")
         cached = count_at(tokens, "cache", "read")
-        self.input = _sum(self.input, count_at(tokens, "input"), cached, count_at(tokens, "cache", "write"))
-        self.cached = _sum(self.cached, cached)
-        self.output = _sum(self.output, count_at(tokens, "output"), count_at(tokens, "reasoning"))
+        self.input = sum_known(self.input, count_at(tokens, "input"), cached, count_at(tokens, "cache", "write"))
+        self.cached = sum_known(self.cached, cached)
+        self.output = sum_known(self.output, count_at(tokens, "output"), count_at(tokens, "reasoning"))
         cost_usd = amount_at(event, "part", "cost")
         if cost_usd is not None:
             self.cost_usd = (self.cost_usd or 0.0) + cost_usd
 
     def usage(self) -> Usage:
         return Usage(self.input, self.cached, self.output, self.cost_usd)
-
-
-def _sum(*counts: Optional[int]) -> Optional[int]:
-    known = [count for count in counts if count is not None]
-    return sum(known) if known else None
 
 
 def _see(seen: Seen, words: Words, steps: _Steps, event: Dict[str, Any]) -> None:
@@ -159,7 +155,7 @@ def _tool_events(part: Any) -> List[Event]:
 def _step_events(event: Dict[str, Any]) -> List[Event]:
     steps = _Steps()
     steps.add(event)
-    told = f"{steps.input or 0} tokens in ({steps.cached or 0} cached), {steps.output or 0} out"
+    told = describe_usage(steps.usage())
     if text_at(event, "part", "reason") != "stop":
         return [Event("usage", told)]
     return [Event("usage", told), Event("end", "completed")]
