@@ -22,7 +22,7 @@ from shunter.wire.messages import Usage
 pytestmark = pytest.mark.timeout(300)
 AGENTS = ("codex", "claude")
 # Their turns are tried end to end; here it is what only the CLI itself can tell.
-SLOW = ("opencode",)
+SLOW = ("opencode", "gemini", "qwen", "copilot")
 EVERY = pytest.mark.parametrize("world", (*AGENTS, *SLOW), indirect=True)
 
 
@@ -192,7 +192,8 @@ def test_a_prompt_with_everything_reaches_the_model(world: World) -> None:
         "/help me\n\n- [ ] --help, @README.md and me@example.org, `$HOME` täglich → 日本\n" + "word " * 20_000 + "end"
     )
     world.play(world.turn("talk"), prompt=prompt)
-    assert prompt in world.model.requests[-1].users[-1]
+    seen = prompt.replace("me@", "me @") if world.agent == "qwen" else prompt
+    assert seen in world.model.requests[-1].users[-1]
 
 
 def test_a_large_prompt_reaches_the_model_whole(world: World) -> None:

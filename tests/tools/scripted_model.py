@@ -74,6 +74,27 @@ SCRIPTS: dict[str, list[Step]] = {
             },
         }
     ],
+    "chat-balance": [
+        {"status": 402, "body": {"error": {"message": "Insufficient Balance", "code": "invalid_request_error"}}}
+    ],
+    "gemini-limit": [
+        {
+            "status": 429,
+            "body": {
+                "error": {
+                    "code": 429,
+                    "status": "RESOURCE_EXHAUSTED",
+                    "message": "You exceeded your current quota.",
+                    "details": [
+                        {
+                            "@type": "type.googleapis.com/google.rpc.QuotaFailure",
+                            "violations": [{"quotaId": "GenerateRequestsPerDayPerProjectPerModel"}],
+                        }
+                    ],
+                }
+            },
+        }
+    ],
     "openai-500": [{"status": 500, "body": {"error": {"message": "The server had an error", "type": "server_error"}}}],
     "anthropic-401": [
         {

@@ -15,8 +15,12 @@ from .contract import Ended, Event, Launch, Outcome, Turn
 MODULES = {
     "claude": "shunter.agents.claude",
     "codex": "shunter.agents.codex",
+    "copilot": "shunter.agents.copilot",
+    "cursor": "shunter.agents.cursor",
     "exec": "shunter.agents.exec",
+    "gemini": "shunter.agents.gemini",
     "opencode": "shunter.agents.opencode",
+    "qwen": "shunter.agents.qwen",
 }
 
 
