@@ -241,13 +241,20 @@ def _clean(client: HostClient, ref: ProofRef, lease: Lease | None, attempt: str)
 def _agents(facts: Facts) -> Iterator[Finding]:
     """A program that is not there is no fault: a host need not have every agent."""
     boxed: dict[str, list[str]] = {}
+    missing = []
     for agent in sorted(MODULES):
         if agent == "exec":
             continue
         program = load(agent).version_argv()[0]
-        yield Finding(f"program {program}", None, facts.programs.get(program) or "not on the PATH of the login shell")
+        path = facts.programs.get(program)
+        if path is None:
+            missing.append(program)
+        else:
+            yield Finding(f"program {program}", None, path)
         for each in load(agent).sandbox_programs():
             boxed.setdefault(each, []).append(agent)
+    if missing:
+        yield Finding("other agents", None, f"not on the PATH of the login shell: {', '.join(missing)}")
     for program, agents in sorted(boxed.items()):
         path = facts.programs.get(program)
         whose = f"{agents[0]} runs without its" if len(agents) == 1 else f"{' and '.join(agents)} run without their"
