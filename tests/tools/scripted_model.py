@@ -36,7 +36,8 @@ from typing import Any
 Step = dict[str, Any]
 COMMIT = "echo 'hello from the script' >> scripted.txt && git add scripted.txt && git commit -q -m 'scripted commit'"
 QUESTION = {"text": "Which one?", "options": ["left", "right"]}
-LIMIT_NOTICE = f"Claude AI usage limit reached|{int(time.time()) + 3600}"
+IN_AN_HOUR = "<in an hour>"  # becomes that time, in Unix seconds, when the answer is sent
+LIMIT_NOTICE = f"Claude AI usage limit reached|{IN_AN_HOUR}"
 SCRIPTS: dict[str, list[Step]] = {
     "commit": [{"shell": COMMIT}, {"text": "The file is committed."}],
     "leave": [{"shell": "echo left >> left.txt"}, {"text": "The file is written."}],
@@ -60,7 +61,7 @@ SCRIPTS: dict[str, list[Step]] = {
                     "type": "usage_limit_reached",
                     "message": "The usage limit has been reached",
                     "plan_type": "plus",
-                    "resets_at": int(time.time()) + 3600,
+                    "resets_at": IN_AN_HOUR,
                 }
             },
         }
@@ -292,7 +293,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.asked.append(asked)
         self.server.over.wait(step.get("delay_s", 0))
         if "status" in step:
-            self._send(step["status"], json.dumps(step["body"]).encode(), step.get("headers", {}))
+            until = str(int(time.time()) + 3600)
+            body = json.dumps(step["body"]).replace(f'"{IN_AN_HOUR}"', until).replace(IN_AN_HOUR, until)
+            self._send(step["status"], body.encode(), step.get("headers", {}))
             return
         write = {
             "responses": self._write_responses,
