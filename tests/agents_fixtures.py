@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -11,12 +12,13 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tools.scripted_model import ScriptedModel
 
 INSTALL = Path(__file__).parent / "agents" / "install"
-INSTALL_LIMIT_S = 200
+INSTALL_LIMIT_S = 400
 RUN_LIMIT_S = 60
 
 
@@ -26,20 +28,77 @@ def cache_directory() -> Path:
 
 @dataclass(frozen=True)
 class AgentClis:
-    codex: str
-    claude: str
+    """The installed programs, and what a configuration would say so that each asks the scripted model at `url`."""
 
-    def codex_command(self, url: str) -> tuple[str, ...]:
-        """What a configuration would say: `[agents.codex] command = [...]`; the key stands in SCRIPTED_KEY."""
-        provider = (
-            f'{{name="scripted",base_url="{url}",wire_api="responses",env_key="SCRIPTED_KEY",'
-            "request_max_retries=1,stream_max_retries=1}"
+    programs: Path
+
+    def command(self, agent: str, url: str) -> tuple[str, ...]:
+        """`[agents.NAME] command = [...]`; the key stands in SCRIPTED_KEY."""
+        program = str(self.programs / agent)
+        if agent == "codex":
+            provider = (
+                f'{{name="scripted",base_url="{url}",wire_api="responses",env_key="SCRIPTED_KEY",'
+                "request_max_retries=1,stream_max_retries=1}"
+            )
+            options = ("-c", 'model_provider="scripted"', "-c", f"model_providers.scripted={provider}")
+            return (program, *options, "-m", "scripted-1")
+        options = {"gemini": ("-m", "gemini-2.5-pro"), "qwen": ("--auth-type", "openai")}.get(agent, ())
+        return (program, *options)
+
+    def environment(self, agent: str, url: str, home: AgentHome) -> dict[str, str]:
+        """`[agents.NAME] env = {...}`: where the agent keeps its things, its provider, and no attempt to go out."""
+        own = {"HOME": str(home.path), "GIT_CONFIG_NOSYSTEM": "1", "SCRIPTED_KEY": "sk-fake"}
+        return (
+            own
+            | {
+                "codex": lambda: {"CODEX_HOME": str(home.path / "codex")},
+                "claude": lambda: {
+                    "CLAUDE_CONFIG_DIR": str(home.path / "claude"),
+                    "ANTHROPIC_BASE_URL": url,
+                    "ANTHROPIC_API_KEY": "sk-ant-fake",
+                    "CLAUDE_CODE_MAX_RETRIES": "1",
+                },
+                "opencode": lambda: {
+                    "OPENCODE_CONFIG_CONTENT": json.dumps(opencode_settings(url)),
+                    "OPENCODE_DISABLE_MODELS_FETCH": "1",
+                    "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+                },
+                "gemini": lambda: {"GEMINI_API_KEY": "sk-fake", "GOOGLE_GEMINI_BASE_URL": url},
+                "qwen": lambda: {
+                    "OPENAI_API_KEY": "sk-fake",
+                    "OPENAI_BASE_URL": f"{url}/v1",
+                    "OPENAI_MODEL": "scripted-1",
+                },
+                "copilot": lambda: {
+                    "COPILOT_PROVIDER_BASE_URL": f"{url}/v1",
+                    "COPILOT_PROVIDER_API_KEY": "sk-fake",
+                    "COPILOT_MODEL": "scripted-1",
+                    "COPILOT_OFFLINE": "true",
+                },
+            }[agent]()
         )
-        options = ("-c", 'model_provider="scripted"', "-c", f"model_providers.scripted={provider}", "-m", "scripted-1")
-        return (self.codex, *options)
 
-    def claude_environment(self, url: str) -> dict[str, str]:
-        return {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "sk-ant-fake", "CLAUDE_CODE_MAX_RETRIES": "1"}
+
+def opencode_settings(url: str) -> dict[str, Any]:
+    model = {
+        "name": "S",
+        "tool_call": True,
+        "limit": {"context": 200000, "output": 8000},
+        "cost": {"input": 1, "output": 2},
+    }
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "options": {"baseURL": f"{url}/v1", "apiKey": "{env:SCRIPTED_KEY}"},
+        "models": {"scripted-1": model},
+    }
+    return {"model": "scripted/scripted-1", "small_model": "scripted/scripted-1", "provider": {"scripted": provider}}
+
+
+GEMINI_SETTINGS = {
+    "security": {"auth": {"selectedType": "gemini-api-key"}},
+    "privacy": {"usageStatisticsEnabled": False},
+    "general": {"enableAutoUpdate": False},
+}
 
 
 @dataclass(frozen=True)
@@ -58,13 +117,11 @@ class AgentHome:
     def environment(self) -> dict[str, str]:
         return {
             "HOME": str(self.path),
-            "CODEX_HOME": str(self.path / "codex"),
             "PATH": os.environ["PATH"],
             "LANG": "C.UTF-8",
             "TERM": "dumb",
             "TMPDIR": str(self.path / "tmp"),
             "GIT_CONFIG_NOSYSTEM": "1",
-            "SCRIPTED_KEY": "sk-fake",
         }
 
     def run(self, argv: tuple[str, ...], *, prompt: str, cwd: Path, env: dict[str, str]) -> Ran:
@@ -100,8 +157,7 @@ def agent_clis() -> AgentClis:
         reason = f"{INSTALL} took more than {INSTALL_LIMIT_S} s"
     if reason:
         (pytest.fail if os.environ.get("SHUNTER_REQUIRE_AGENTS") else pytest.skip)(reason)
-    programs = Path(ran.stdout.strip())
-    return AgentClis(codex=str(programs / "codex"), claude=str(programs / "claude"))
+    return AgentClis(Path(ran.stdout.strip()))
 
 
 @pytest.fixture
@@ -109,8 +165,9 @@ def agent_home() -> Iterator[AgentHome]:
     above = cache_directory() / "homes"
     above.mkdir(parents=True, exist_ok=True)
     path = Path(tempfile.mkdtemp(dir=above))
-    (path / "codex").mkdir()
-    (path / "tmp").mkdir()
+    for directory in ("codex", "tmp", ".gemini"):
+        (path / directory).mkdir()
+    (path / ".gemini" / "settings.json").write_text(json.dumps(GEMINI_SETTINGS))
     yield AgentHome(path)
     shutil.rmtree(path, ignore_errors=True)
 

@@ -21,6 +21,9 @@ from shunter.wire.messages import Usage
 
 pytestmark = pytest.mark.timeout(300)
 AGENTS = ("codex", "claude")
+# Their turns are tried end to end; here it is what only the CLI itself can tell.
+SLOW = ("opencode", "gemini", "qwen", "copilot")
+EVERY = pytest.mark.parametrize("world", (*AGENTS, *SLOW), indirect=True)
 
 
 def git(directory: Path, *arguments: str) -> str:
@@ -43,9 +46,8 @@ class World:
     def turn(self, script: str, **wishes: object) -> Turn:
         url = self.model.url(script)
         wishes.setdefault("permission", "workspace" if self.agent == "codex" else "unattended")
-        if self.agent == "codex":
-            return Turn(command=self.clis.codex_command(url), **wishes)  # type: ignore[arg-type]
-        return Turn(command=(self.clis.claude,), env=self.clis.claude_environment(url), **wishes)  # type: ignore[arg-type]
+        env = self.clis.environment(self.agent, url, self.home)
+        return Turn(command=self.clis.command(self.agent, url), env=env, **wishes)  # type: ignore[arg-type]
 
     def play(self, turn: Turn, *, prompt: str = "do it", before: Usage | None = None) -> tuple[Launch, Ran, Outcome]:
         adapter = load(self.agent)
@@ -163,6 +165,7 @@ def test_an_overloaded_provider_is_told_apart(world: World) -> None:
     assert outcome.kind == "overload"
 
 
+@EVERY
 def test_an_unknown_session_is_named_as_such(world: World) -> None:
     _, _, outcome = world.play(world.turn("talk", session_id=str(uuid.uuid4())))
     assert outcome.kind == "usage_error"
@@ -170,6 +173,7 @@ def test_an_unknown_session_is_named_as_such(world: World) -> None:
     assert world.model.requests == []
 
 
+@EVERY
 def test_an_unknown_option_is_a_usage_error(world: World) -> None:
     turn = world.turn("talk")
     _, _, outcome = world.play(dataclasses.replace(turn, command=(*turn.command, "--no-such-option")))
@@ -180,6 +184,16 @@ def test_an_unknown_option_is_a_usage_error(world: World) -> None:
 def test_a_prompt_reaches_the_model_as_it_is(world: World, prompt: str) -> None:
     world.play(world.turn("talk"), prompt=prompt)
     assert world.model.requests[-1].users[-1].strip().endswith(prompt.strip())
+
+
+@pytest.mark.parametrize("world", SLOW, indirect=True)
+def test_a_prompt_with_everything_reaches_the_model(world: World) -> None:
+    prompt = (
+        "/help me\n\n- [ ] --help, @README.md and me@example.org, `$HOME` täglich → 日本\n" + "word " * 20_000 + "end"
+    )
+    world.play(world.turn("talk"), prompt=prompt)
+    seen = prompt.replace("me@", "me @") if world.agent == "qwen" else prompt
+    assert seen in world.model.requests[-1].users[-1]
 
 
 def test_a_large_prompt_reaches_the_model_whole(world: World) -> None:
@@ -211,6 +225,7 @@ def test_workspace_keeps_commands_inside(world: World) -> None:
         assert (world.workspace / "inside").exists()
 
 
+@EVERY
 def test_the_version_command_answers(world: World) -> None:
     turn = world.turn("talk")
     argv = load(world.agent).version_argv(turn.command)

@@ -1,6 +1,7 @@
 """A small model server that plays scripts, so that real agent CLIs can be tried without a network and without a model.
 
-Speaks what Codex (OpenAI Responses) and Claude Code (Anthropic Messages) need, on 127.0.0.1 only. The script is chosen
+Speaks what Codex (OpenAI Responses), Claude Code (Anthropic Messages), OpenCode, Qwen Code and Copilot (OpenAI Chat
+Completions) and Gemini CLI (generateContent) need, on 127.0.0.1 only. The script is chosen
 by the base URL, `http://127.0.0.1:PORT/s/<script>`, so nothing is kept between requests and many agents can run at
 once. A script is a list of steps; the one to play is the number of tool results since the last message of the user
 (the last step, when there are more), so a resumed conversation starts its script anew. A step is one of
@@ -9,6 +10,7 @@ once. A script is a list of steps; the one to play is the number of tool results
     {"tool": "Write", "input": {...}}         a call of just that tool
     {"text": "..."}                           the final message; with a schema, an instance of it holding the text
     {"result": {...}}                         the final message; with a schema, exactly this object
+                                              (asked for a `shunter-result` block, the message ends with one)
     {"status": 429, "body": {}, "headers": {}}  an HTTP error
     {"cut": true}                             half an answer, then the connection is dropped
 
@@ -34,8 +36,8 @@ from typing import Any
 Step = dict[str, Any]
 COMMIT = "echo 'hello from the script' >> scripted.txt && git add scripted.txt && git commit -q -m 'scripted commit'"
 QUESTION = {"text": "Which one?", "options": ["left", "right"]}
-LIMITED_UNTIL = int(time.time()) + 4 * 3600
-LIMIT_NOTICE = f"Claude AI usage limit reached|{LIMITED_UNTIL}"
+IN_AN_HOUR = "<in an hour>"  # becomes that time, in Unix seconds, when the answer is sent
+LIMIT_NOTICE = f"Claude AI usage limit reached|{IN_AN_HOUR}"
 SCRIPTS: dict[str, list[Step]] = {
     "commit": [{"shell": COMMIT}, {"text": "The file is committed."}],
     "leave": [{"shell": "echo left >> left.txt"}, {"text": "The file is written."}],
@@ -59,7 +61,37 @@ SCRIPTS: dict[str, list[Step]] = {
                     "type": "usage_limit_reached",
                     "message": "The usage limit has been reached",
                     "plan_type": "plus",
-                    "resets_at": LIMITED_UNTIL,
+                    "resets_at": IN_AN_HOUR,
+                }
+            },
+        }
+    ],
+    "chat-limit": [
+        {
+            "status": 429,
+            "headers": {"retry-after-ms": "50"},
+            "body": {
+                "error": {"type": "usage_limit_reached", "message": "The usage limit has been reached. Resets in 1h."}
+            },
+        }
+    ],
+    "chat-balance": [
+        {"status": 402, "body": {"error": {"message": "Insufficient Balance", "code": "invalid_request_error"}}}
+    ],
+    "gemini-limit": [
+        {
+            "status": 429,
+            "body": {
+                "error": {
+                    "code": 429,
+                    "status": "RESOURCE_EXHAUSTED",
+                    "message": "You exceeded your current quota.",
+                    "details": [
+                        {
+                            "@type": "type.googleapis.com/google.rpc.QuotaFailure",
+                            "violations": [{"quotaId": "GenerateRequestsPerDayPerProjectPerModel"}],
+                        }
+                    ],
                 }
             },
         }
@@ -85,17 +117,23 @@ SCRIPTS: dict[str, list[Step]] = {
         {"status": 529, "body": {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}}
     ],
 }
-SHELL_TOOLS = {"exec_command": "cmd", "shell_command": "command", "shell": "command", "Bash": "command"}
+SHELL_TOOLS = {
+    "exec_command": "cmd",
+    **dict.fromkeys(("shell_command", "shell", "Bash", "bash", "run_shell_command"), "command"),
+}
 # What the CLIs put into the conversation beside the words of the user.
-ADDED = ("<environment_context>", "<system-reminder>", "<permissions", "<skills", "<user_instructions>", "# AGENTS.md")
+ADDED = (
+    *("<environment_context>", "<system-reminder>", "<permissions", "<skills", "<user_instructions>", "# AGENTS.md"),
+    *("<session_context>", "This is the Qwen Code."),
+)
 
 
 @dataclass
 class Asked:
-    """One request for an answer, in a form that both interfaces share."""
+    """One request for an answer, in a form that the interfaces share."""
 
     script: str
-    api: str  # responses or messages
+    api: str  # responses, messages, chat or gemini
     model: str
     users: list[str]  # what the user said, in order
     tools: dict[str, Any]  # name to the schema of its input
@@ -107,6 +145,9 @@ class Asked:
         if text.strip() and not text.strip().startswith(ADDED):
             self.users.append(text)
             self.results = 0
+
+    def wants_block(self) -> bool:
+        return bool(self.users) and "```shunter-result" in self.users[-1]
 
 
 def read_responses(script: str, body: dict[str, Any]) -> Asked:
@@ -123,7 +164,7 @@ def read_responses(script: str, body: dict[str, Any]) -> Asked:
 
 def read_messages(script: str, body: dict[str, Any]) -> Asked:
     tools = {tool.get("name"): tool.get("input_schema") for tool in body.get("tools", [])}
-    schema = tools.pop("StructuredOutput", None)  # Claude Code hands its schema to the model as a tool
+    schema = tools.pop("StructuredOutput", None)
     asked = Asked(script, "messages", body.get("model", ""), [], tools, schema, stream=bool(body.get("stream")))
     for message in body.get("messages", []):
         parts = message["content"]
@@ -131,6 +172,34 @@ def read_messages(script: str, body: dict[str, Any]) -> Asked:
         if message["role"] == "user":
             asked.results += sum(part["type"] == "tool_result" for part in parts)
             for part in parts:
+                asked.hear(part.get("text", ""))
+    return asked
+
+
+def read_chat(script: str, body: dict[str, Any]) -> Asked:
+    functions = [tool["function"] for tool in body.get("tools", []) if "function" in tool]
+    tools = {function["name"]: function.get("parameters") for function in functions}
+    schema = tools.pop("structured_output", None)
+    asked = Asked(script, "chat", body.get("model", ""), [], tools, schema, stream=bool(body.get("stream")))
+    for message in body.get("messages", []):
+        parts = message.get("content") or []
+        parts = [{"text": parts}] if isinstance(parts, str) else parts
+        if message["role"] == "tool":
+            asked.results += 1
+        elif message["role"] == "user":
+            for part in parts:
+                asked.hear(part.get("text", ""))
+    return asked
+
+
+def read_gemini(script: str, body: dict[str, Any]) -> Asked:
+    functions = [each for tool in body.get("tools", []) for each in tool.get("functionDeclarations", [])]
+    tools = {each["name"]: each.get("parametersJsonSchema") or each.get("parameters") for each in functions}
+    asked = Asked(script, "gemini", body.get("model", ""), [], tools, None)
+    for content in body.get("contents", []):
+        if content.get("role") == "user":
+            for part in content["parts"]:
+                asked.results += "functionResponse" in part
                 asked.hear(part.get("text", ""))
     return asked
 
@@ -162,13 +231,36 @@ def choose_answer(asked: Asked, step: Step) -> Answer:
         if name is None:
             return Answer(f"there is no shell among {', '.join(asked.tools)}")
         key = SHELL_TOOLS[name]
-        as_list = (asked.tools[name] or {}).get("properties", {}).get(key, {}).get("type") == "array"
-        return Answer(name=name, input={key: ["bash", "-c", step["shell"]] if as_list else step["shell"]})
+        wanted = asked.tools[name] or {}
+        as_list = wanted.get("properties", {}).get(key, {}).get("type") == "array"
+        others = {
+            each: make_instance(wanted["properties"][each], "for the test")
+            for each in wanted.get("required", ())
+            if each != key
+        }
+        return Answer(name=name, input={**others, key: ["bash", "-c", step["shell"]] if as_list else step["shell"]})
     text = step.get("text") or json.dumps(step.get("result", "half an answer"))
     if asked.schema is None:
-        return Answer(text)
+        return Answer(with_block(text, step.get("result")) if asked.wants_block() else text)
     value = step.get("result") or make_instance(asked.schema, text)
-    return Answer(name="StructuredOutput", input=value) if asked.api == "messages" else Answer(json.dumps(value))
+    if asked.api == "responses":
+        return Answer(json.dumps(value))
+    return Answer(name="StructuredOutput" if asked.api == "messages" else "structured_output", input=value)
+
+
+def with_block(text: str, result: dict[str, Any] | None) -> str:
+    """What a model does that was told how to end its last message."""
+    said = result or {"status": "done", "summary": text, "questions": [], "files_changed": []}
+    return f"{text}\n\n```shunter-result\n{json.dumps(said)}\n```\n"
+
+
+# By the end of the path. Claude Code and Qwen Code hand their schema to the model as a tool.
+READERS = {
+    "responses": read_responses,
+    "messages": read_messages,
+    "completions": read_chat,
+    "enerateContent": read_gemini,
+}
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -189,21 +281,30 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        found = re.match(r"/s/([^/]+)/.*?(responses|messages|count_tokens)(\?|$)", self.path)
-        if not found or found[2] == "count_tokens":
-            self._send(200 if found else 404, b'{"input_tokens": 1}')
+        found = re.match(
+            r"/s/([^/]+)/.*?(responses|messages|completions|enerateContent|ount_?[tT]okens)(\?|$)", self.path
+        )
+        if not found or found[2] not in READERS:
+            self._send(200 if found else 404, b'{"input_tokens": 1, "totalTokens": 1}')
             return
-        asked = (read_responses if found[2] == "responses" else read_messages)(found[1], json.loads(raw))
+        asked = READERS[found[2]](found[1], json.loads(raw))
         script = self.server.scripts[asked.script]
         step = script[min(asked.results, len(script) - 1)] if asked.tools else {"text": "A title"}
         self.server.asked.append(asked)
         self.server.over.wait(step.get("delay_s", 0))
         if "status" in step:
-            self._send(step["status"], json.dumps(step["body"]).encode(), step.get("headers", {}))
+            until = str(int(time.time()) + 3600)
+            body = json.dumps(step["body"]).replace(f'"{IN_AN_HOUR}"', until).replace(IN_AN_HOUR, until)
+            self._send(step["status"], body.encode(), step.get("headers", {}))
             return
-        write = self._write_responses if asked.api == "responses" else self._write_messages
+        write = {
+            "responses": self._write_responses,
+            "messages": self._write_messages,
+            "chat": self._write_chat,
+            "gemini": self._write_gemini,
+        }
         try:
-            write(asked, choose_answer(asked, step), cut="cut" in step)
+            write[asked.api](asked, choose_answer(asked, step), cut="cut" in step)
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True  # the agent was killed or has had enough
 
@@ -223,8 +324,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.close_connection = True
 
-        def write(kind: str, **fields: Any) -> None:
-            self.wfile.write(f"event: {kind}\ndata: {json.dumps({'type': kind, **fields})}\n\n".encode())
+        def write(kind: str = "", **fields: Any) -> None:
+            named = (
+                f"event: {kind}\ndata: {json.dumps({'type': kind, **fields})}"
+                if kind
+                else f"data: {json.dumps(fields)}"
+            )
+            self.wfile.write(f"{named}\n\n".encode())
             self.wfile.flush()
 
         return write
@@ -283,6 +389,59 @@ class _Handler(BaseHTTPRequestHandler):
         write("message_delta", delta=stop, usage={"output_tokens": 20})
         write("message_stop")
 
+    def _write_chat(self, asked: Asked, answer: Answer, *, cut: bool) -> None:
+        number = len(self.server.asked)
+        base = {"id": f"chatcmpl-{number}", "created": 1, "model": asked.model}
+        usage = {
+            "prompt_tokens": 100,
+            "prompt_tokens_details": {"cached_tokens": 10},
+            "completion_tokens": 20,
+            "total_tokens": 120,
+        }
+        said: dict[str, Any] = {"role": "assistant", "content": answer.text}
+        if answer.name:
+            call = {"name": answer.name, "arguments": json.dumps(answer.input)}
+            said = {
+                "role": "assistant",
+                "tool_calls": [{"index": 0, "id": f"call_{number}", "type": "function", "function": call}],
+            }
+        why = "tool_calls" if answer.name else "stop"
+        if not asked.stream:
+            choices = [{"index": 0, "message": said, "finish_reason": why}]
+            self._send(
+                200, json.dumps({**base, "object": "chat.completion", "choices": choices, "usage": usage}).encode()
+            )
+            return
+        write = self._open_stream()
+        write(**base, object="chat.completion.chunk", choices=[{"index": 0, "delta": said, "finish_reason": None}])
+        if cut:
+            self._drop()
+            return
+        write(**base, object="chat.completion.chunk", choices=[{"index": 0, "delta": {}, "finish_reason": why}])
+        write(**base, object="chat.completion.chunk", choices=[], usage=usage)
+        self.wfile.write(b"data: [DONE]\n\n")
+
+    def _write_gemini(self, asked: Asked, answer: Answer, *, cut: bool) -> None:
+        part: dict[str, Any] = {"text": answer.text}
+        if answer.name:
+            part = {"functionCall": {"name": answer.name, "args": answer.input, "id": f"fc-{len(self.server.asked)}"}}
+        content = {"role": "model", "parts": [part]}
+        usage = {
+            "promptTokenCount": 100,
+            "cachedContentTokenCount": 10,
+            "candidatesTokenCount": 20,
+            "totalTokenCount": 120,
+        }
+        whole = {"candidates": [{"content": content, "finishReason": "STOP", "index": 0}], "usageMetadata": usage}
+        if ":streamGenerateContent" not in self.path:
+            self._send(200, json.dumps(whole).encode())
+            return
+        write = self._open_stream()
+        if cut:
+            self._drop()
+            return
+        write(**whole)
+
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
@@ -303,7 +462,7 @@ class ScriptedModel:
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
 
     def url(self, script: str) -> str:
-        """The base URL that plays a script; both CLIs add their own path to it."""
+        """The base URL that plays a script; every CLI adds its own path to it."""
         if script not in self._server.scripts:
             raise KeyError(script)
         return f"{self.root}/s/{script}"

@@ -14,7 +14,6 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any, Dict, List, Optional, Tuple
 
 from ..wire.messages import Usage
@@ -33,21 +32,23 @@ from .contract import (
     SessionRule,
     Turn,
 )
+from .messages import message_events, message_text
 from .options import check_options
+from .prompt import hide_command
 from .refusal import judge_refusal
 from .result import SCHEMA, find_result, parse_result
 from .stream import (
-    EVENTS_PER_LINE,
     amount_at,
     bounded,
     count_at,
     flag_at,
     list_at,
-    one_line,
+    notice_of,
     parse_object,
     text_at,
     value_at,
 )
+from .usage import describe_usage, sum_known
 from .verdict import UNKNOWN_SESSIONS, Complaint, Seen, decide_outcome
 
 _SESSION = SessionRule(marker='"init"', key="session_id")
@@ -63,7 +64,6 @@ _SANDBOX = {
 # A comma list, since the option would swallow further words. Bash alone in the sandbox: edits go by acceptEdits.
 _SANDBOXED_TOOLS = "Bash,Glob,Grep,Skill,Task"
 _ALL_TOOLS = "Bash,Edit,Glob,Grep,NotebookEdit,Read,Skill,Task,WebFetch,WebSearch,Write"
-_EXIT_CODE = re.compile(r"Exit code (\d{1,3})\b")
 
 
 def launch(turn: Turn) -> Launch:
@@ -113,8 +113,7 @@ def sandbox_programs() -> Tuple[str, ...]:
 
 
 def prepare_prompt(text: str) -> str:
-    """A prompt that begins with `/` would be taken for a command of the CLI and never reach the model."""
-    return f"The task:\n\n{text}" if text.lstrip().startswith("/") else text
+    return hide_command(text)
 
 
 def find_outcome(ended: Ended) -> Outcome:
@@ -157,9 +156,8 @@ def _see(seen: Seen, notes: _Notes, event: Dict[str, Any]) -> None:
 def _see_system(seen: Seen, event: Dict[str, Any]) -> None:
     if text_at(event, "subtype") == "api_retry":
         error, status = text_at(event, "error"), count_at(event, "error_status")
-        seen.complaint = Complaint(
-            _judge(error, "", status), f"the last request failed: {error} {status or ''}".rstrip()
-        )
+        said = f"the last request failed: {error} {status or ''}".rstrip()
+        seen.complaint = Complaint(said, _judge(error, "", status))
 
 
 def _see_limit(notes: _Notes, event: Dict[str, Any]) -> None:
@@ -172,7 +170,7 @@ def _see_limit(notes: _Notes, event: Dict[str, Any]) -> None:
 
 
 def _see_message(seen: Seen, notes: _Notes, event: Dict[str, Any]) -> None:
-    text = "\n".join(text_at(part, "text") for part in list_at(event, "message", "content"))
+    text = message_text(event)
     notes.error = text_at(event, "error")
     notes.synthetic = text if text_at(event, "message", "model") == "<synthetic>" else ""
     if notes.error:
@@ -237,11 +235,10 @@ def _usage(event: Dict[str, Any]) -> Tuple[Usage, Optional[Usage]]:
     total_usd = amount_at(event, "total_cost_usd")
     cached = count_at(usage, "cache_read_input_tokens")
     parts = [count_at(usage, "input_tokens"), cached, count_at(usage, "cache_creation_input_tokens")]
-    known = [part for part in parts if part is not None]
     since = value_at(event, "model_usage_since_last_result")
     costs = [amount_at(each, "costUSD") for each in since.values()] if isinstance(since, dict) else None
     run = Usage(
-        input_tokens=sum(known) if known else None,
+        input_tokens=sum_known(*parts),
         cached_tokens=cached,
         output_tokens=count_at(usage, "output_tokens"),
         cost_usd=total_usd if costs is None else sum(cost for cost in costs if cost is not None),
@@ -252,14 +249,10 @@ def _usage(event: Dict[str, Any]) -> Tuple[Usage, Optional[Usage]]:
 def read_event(line: bytes) -> List[Event]:
     event = parse_object(line)
     if event is None:
-        text = bounded(line[: 64 * 1024].decode("utf-8", "replace").strip())
-        return [Event("notice", text)] if text else []
+        return notice_of(line)
     kind = text_at(event, "type")
-    parts = list_at(event, "message", "content")[:EVENTS_PER_LINE]
-    if kind == "assistant":
-        return [shown for part in parts for shown in _part_events(part)]
-    if kind == "user":
-        return [shown for part in parts for shown in _tool_result_events(part)]
+    if kind in ("assistant", "user"):
+        return message_events(event)
     if kind == "system":
         return _system_events(event)
     if kind == "rate_limit_event" and text_at(event, "rate_limit_info", "status") == "rejected":
@@ -267,38 +260,6 @@ def read_event(line: bytes) -> List[Event]:
     if kind == "result":
         return _end_events(event)
     return []
-
-
-def _part_events(part: Any) -> List[Event]:
-    kind = text_at(part, "type")
-    if kind == "text":
-        return [Event("message", bounded(text_at(part, "text")))]
-    if kind == "thinking":
-        return [Event("thinking", bounded(text_at(part, "thinking")))]
-    name = text_at(part, "name")
-    if kind != "tool_use" or name == "StructuredOutput":
-        return []
-    if name == "Bash":
-        return [Event("command", bounded(text_at(part, "input", "command")))]
-    path = text_at(part, "input", "file_path") or text_at(part, "input", "notebook_path")
-    if name in ("Write", "Edit", "MultiEdit", "NotebookEdit"):
-        return [Event("file", name.lower(), path=bounded(path))]
-    about = path or text_at(part, "input", "pattern") or text_at(part, "input", "description")
-    return [Event("tool", one_line(f"{name} {about}".rstrip(), 4096))]
-
-
-def _tool_result_events(part: Any) -> List[Event]:
-    """A tool's output; which tool it was, the line does not tell. Only a failing command tells its exit code."""
-    if text_at(part, "type") != "tool_result":
-        return []
-    content = value_at(part, "content")
-    if isinstance(content, list):
-        content = "\n".join(text_at(each, "text") for each in content)
-    text = content if isinstance(content, str) else ""
-    if text == "Structured output provided successfully":
-        return []
-    code = _EXIT_CODE.match(text) if flag_at(part, "is_error") else None
-    return [Event("tool", bounded(text), exit_code=int(code.group(1)) if code else None)]
 
 
 def _system_events(event: Dict[str, Any]) -> List[Event]:
@@ -312,11 +273,10 @@ def _system_events(event: Dict[str, Any]) -> List[Event]:
 
 def _end_events(event: Dict[str, Any]) -> List[Event]:
     usage, _ = _usage(event)
-    cost = "" if usage.cost_usd is None else f", {usage.cost_usd:.4f} USD"
-    told = (
-        f"{usage.input_tokens or 0} tokens in ({usage.cached_tokens or 0} cached), {usage.output_tokens or 0} out{cost}"
-    )
     failed = flag_at(event, "is_error") is not False
     errors = [text_at(event, "result"), *(each for each in list_at(event, "errors")[:8] if isinstance(each, str))]
     reason = "; ".join(each for each in errors if each) or text_at(event, "subtype")
-    return [Event("usage", told), Event("end", bounded(f"failed: {reason}") if failed else "completed")]
+    return [
+        Event("usage", describe_usage(usage)),
+        Event("end", bounded(f"failed: {reason}") if failed else "completed"),
+    ]

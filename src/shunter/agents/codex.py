@@ -16,7 +16,8 @@ from ..wire.messages import Usage
 from .contract import AuthCheck, Ended, Event, Launch, Outcome, SessionRule, Turn
 from .options import check_options
 from .result import find_result
-from .stream import EVENTS_PER_LINE, bounded, count_at, list_at, one_line, parse_object, text_at
+from .stream import EVENTS_PER_LINE, bounded, count_at, list_at, notice_of, one_line, parse_object, text_at
+from .usage import describe_usage, usage_since
 from .verdict import Complaint, Seen, decide_outcome
 
 _SANDBOX = {"workspace": "workspace-write", "unattended": "danger-full-access"}
@@ -84,7 +85,7 @@ def find_outcome(ended: Ended) -> Outcome:
         if event is not None:
             _see(seen, event)
     seen.result = find_result(ended.last_message if ended.last_message is not None else seen.final_text)
-    seen.usage = _of_this_turn(seen.session_usage, ended.previous_usage)
+    seen.usage = usage_since(seen.session_usage, ended.previous_usage)
     return decide_outcome(ended, seen)
 
 
@@ -124,30 +125,10 @@ def _usage(event: Dict[str, Any]) -> Usage:
     )
 
 
-def _of_this_turn(session: Optional[Usage], before: Optional[Usage]) -> Usage:
-    if session is None:
-        return Usage()
-    if before is None:
-        return session
-    return Usage(
-        input_tokens=_less(session.input_tokens, before.input_tokens),
-        cached_tokens=_less(session.cached_tokens, before.cached_tokens),
-        output_tokens=_less(session.output_tokens, before.output_tokens),
-    )
-
-
-def _less(total: Optional[int], before: Optional[int]) -> Optional[int]:
-    """A total below the earlier one has been started afresh, so it is this turn's."""
-    if total is None or before is None or total < before:
-        return total
-    return total - before
-
-
 def read_event(line: bytes) -> List[Event]:
     event = parse_object(line)
     if event is None:
-        text = bounded(line[: 64 * 1024].decode("utf-8", "replace").strip())
-        return [Event("notice", text)] if text else []
+        return notice_of(line)
     kind = text_at(event, "type")
     if kind in ("item.started", "item.completed"):
         return _item_events(event, finished=kind == "item.completed")[:EVENTS_PER_LINE]
@@ -155,9 +136,7 @@ def read_event(line: bytes) -> List[Event]:
         text = text_at(event, "message")
         return [Event("notice" if text.startswith("Reconnecting") else "error", bounded(text))]
     if kind == "turn.completed":
-        usage = _usage(event)
-        told = f"session: {usage.input_tokens or 0} tokens in ({usage.cached_tokens or 0} cached), "
-        return [Event("usage", told + f"{usage.output_tokens or 0} out"), Event("end", "completed")]
+        return [Event("usage", f"session: {describe_usage(_usage(event))}"), Event("end", "completed")]
     if kind == "turn.failed":
         return [Event("end", bounded("failed: " + text_at(event, "error", "message")))]
     return []

@@ -7,12 +7,16 @@ asked for counts as absent: the string "false" is neither true nor false (agents
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Dict, List, Optional, Union
+
+from .contract import Event
 
 # No event that we read is near this; longer lines are tool output (an image, say) and are not parsed.
 LINE_LIMIT_BYTES = 4 * 1024 * 1024
 EVENT_TEXT_BYTES = 4 * 1024
 EVENTS_PER_LINE = 64
+_COLOUR = re.compile(r"\x1b\[[0-9;]{0,16}m")
 
 
 def parse_object(line: Union[bytes, str]) -> Optional[Dict[str, Any]]:
@@ -50,10 +54,44 @@ def one_line(text: str, limit_bytes: int) -> str:
     return bounded(" ".join(text[: 2 * limit_bytes].split()), limit_bytes)
 
 
+def without_colours(text: str) -> str:
+    return _COLOUR.sub("", text)
+
+
 def last_line(output: bytes) -> str:
-    """The last line that is not blank, as text."""
-    lines = [line for line in output[-4096:].decode("utf-8", "replace").splitlines() if line.strip()]
+    """The last line that is not blank, as text without colours."""
+    text = without_colours(output[-4096:].decode("utf-8", "replace"))
+    lines = [line for line in text.splitlines() if line.strip()]
     return lines[-1].strip() if lines else ""
+
+
+def notice_of(line: bytes) -> List[Event]:
+    """A line that is no event of the agent's, as what it is."""
+    text = bounded(line[: 64 * 1024].decode("utf-8", "replace").strip())
+    return [Event("notice", text)] if text else []
+
+
+class Words:
+    """An agent's message that arrives in pieces; the last one is kept whole, to the end that holds the result."""
+
+    def __init__(self) -> None:
+        self._parts: List[str] = []
+        self._of = ""
+        self._over = False
+
+    def say(self, text: str, *, of: str = "") -> None:
+        """A piece; `of` names its message where the agent tells it, and another name begins another message."""
+        if self._over or of != self._of:
+            self._parts = []
+        self._over, self._of = False, of
+        self._parts.append(text)
+
+    def stop(self) -> None:
+        """Something else happened, so the next piece begins a message."""
+        self._over = True
+
+    def last(self) -> str:
+        return "".join(self._parts)
 
 
 def value_at(record: Any, *path: str) -> Any:

@@ -1,6 +1,6 @@
 """Which module describes an agent. A module is loaded only when its agent is asked for.
 
-A name is `codex`, `claude`, or `exec:` and a command line, which is split as a shell would but run without one.
+A name is a key of the table, or `exec:` and a command line, which is split as a shell would but run without one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,12 @@ from .contract import AuthCheck, Ended, Event, Launch, Outcome, Turn
 MODULES = {
     "claude": "shunter.agents.claude",
     "codex": "shunter.agents.codex",
+    "copilot": "shunter.agents.copilot",
+    "cursor": "shunter.agents.cursor",
     "exec": "shunter.agents.exec",
+    "gemini": "shunter.agents.gemini",
+    "opencode": "shunter.agents.opencode",
+    "qwen": "shunter.agents.qwen",
 }
 
 

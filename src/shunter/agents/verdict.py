@@ -32,11 +32,20 @@ from .contract import (
 from .refusal import judge_refusal
 from .resets import limit_of
 from .result import SUMMARY_LIMIT_BYTES, Result
-from .stream import bounded, last_line, one_line
+from .stream import bounded, last_line, one_line, without_colours
 
 EVIDENCE_LIMIT_BYTES = 1024
 # What CLIs print, before any event, about a session that they do not have or may not open.
-UNKNOWN_SESSIONS = ("no conversation found with session id", "no rollout found for thread id", "no saved session found")
+UNKNOWN_SESSIONS = (
+    "no conversation found with session id",  # Claude
+    "no rollout found for thread id",  # Codex
+    "no saved session found",  # Qwen
+    "error: session not found",  # OpenCode
+    "invalid session identifier",  # Gemini
+    "no previous sessions found",  # Gemini, in a directory without any
+    "no session, task, or name matched",  # Copilot
+)
+_HELP = "show version number"  # what several CLIs print, with the rest of their help, about an option they do not have
 _USAGE = (
     "error: unknown option",
     "error: unexpected argument",
@@ -151,16 +160,28 @@ def judge_start(ended: Ended) -> Tuple[str, str]:
     """A process that ended without any event: its stderr holds only the CLI's own words, so they may be read."""
     if not ended.exit_code:
         return judge_exit(ended)
-    words = ended.stderr_tail[-8192:].decode("utf-8", "replace").lower()
+    said = without_colours(ended.stderr_tail[-8192:].decode("utf-8", "replace"))
+    words = said.lower()
     text = _with_stderr(ended)
-    if any(mark in words for mark in UNKNOWN_SESSIONS):
-        return USAGE_ERROR, f"{SESSION_UNKNOWN}: {text}"
+    about = next(
+        (line.strip() for line in said.splitlines() if any(mark in line.lower() for mark in UNKNOWN_SESSIONS)), ""
+    )
+    if about:
+        return USAGE_ERROR, f"{SESSION_UNKNOWN}: {describe_exit(ended)}: {about}"
     if ended.exit_code in (126, 127):
         return LAUNCH_FAILED, text
+    if _HELP in words:
+        return USAGE_ERROR, f"{describe_exit(ended)}: the program printed its help instead of starting"
     if ended.exit_code == 2 or any(mark in words for mark in _USAGE):
         return USAGE_ERROR, text
     kind, evidence = judge_exit(ended)
-    return (judge_refusal(last_line(ended.stderr_tail)), text) if kind == FAILED else (kind, evidence)
+    if kind != FAILED:
+        return kind, evidence
+    first = next((line.strip() for line in said.splitlines() if line.strip()), "")
+    by_last, by_first = judge_refusal(last_line(ended.stderr_tail)), judge_refusal(first)
+    return (
+        (by_last, text) if by_last != FAILED or by_first == FAILED else (by_first, f"{describe_exit(ended)}: {first}")
+    )
 
 
 def describe_exit(ended: Ended) -> str:

@@ -39,7 +39,7 @@ class Key(NamedTuple):
 
 
 DEFAULTS: dict[str, Key] = {
-    "agent": Key(forms.text, None, "a name from `[agents]`, `claude`, `codex`, or `exec:` and a command line"),
+    "agent": Key(forms.text, None, "a name from `[agents]`, a built-in agent, or `exec:` and a command line"),
     "model": Key(forms.text, None, "as the agent calls it"),
     "effort": Key(forms.text, None, "as the agent calls it"),
     "base": Key(forms.text, None, "commit or ref that a task starts from; otherwise HEAD"),

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Dict, Optional, Tuple
 
 from ..agents.table import MODULES, load
@@ -29,6 +30,7 @@ from .layout import Layout
 KEPT_S = 900.0
 DOUBTED_S = 60.0  # a no, or no answer: somebody may be signing in right now
 COMMAND_LIMIT_S = 20.0
+ASKED_AT_ONCE = 4  # each is a program of some hundred megabytes
 
 
 def agent_facts(layout: Layout, *, fresh: bool = False) -> Dict[str, AgentFacts]:
@@ -66,12 +68,14 @@ def _refresh_unless_somebody_does(layout: Layout) -> None:
 
 def _refresh(layout: Layout) -> None:
     account = load_login_environment(layout)
-    found: Dict[str, AgentFacts] = {}
-    for profile, variables in [("", {}), *list_profiles().items()]:
-        for name in sorted(MODULES):
-            facts = ask_agent(name, {**account, **variables})
-            if facts is not None:
-                found[f"{name}@{profile}" if profile else name] = facts
+    wanted = {
+        f"{name}@{profile}" if profile else name: (name, {**account, **variables})
+        for profile, variables in [("", {}), *list_profiles().items()]
+        for name in sorted(MODULES)
+    }
+    with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
+        answers = pool.map(lambda words: ask_agent(*words), wanted.values())
+        found = {key: facts for key, facts in zip(wanted, answers) if facts is not None}
     with contextlib.suppress(OSError):  # advice; the next one asks again
         write_durably(_path(layout), json.dumps(encode(found)).encode())
 

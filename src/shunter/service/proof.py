@@ -248,13 +248,16 @@ def _agents(facts: Facts, user: str) -> Iterator[Finding]:
     """A program that is not there is no fault: a host need not have every agent."""
     boxed: dict[str, list[str]] = {}
     found = facts.agents or {}
+    missing = []
     for agent in sorted(name for name in MODULES if name != "exec"):
         for name in sorted(each for each in found if each.partition("@")[0] == agent):
             yield _agent(name, found[name], user)
         if agent not in found:
-            yield Finding(f"agent {agent}", None, "not on the PATH of the login shell")
+            missing.append(load(agent).version_argv()[0])
         for each in load(agent).sandbox_programs():
             boxed.setdefault(each, []).append(agent)
+    if missing:
+        yield Finding("other agents", None, f"not on the PATH of the login shell: {', '.join(missing)}")
     for program, agents in sorted(boxed.items()):
         path = facts.programs.get(program)
         whose = f"{agents[0]} runs without its" if len(agents) == 1 else f"{' and '.join(agents)} run without their"

@@ -229,3 +229,10 @@ def test_a_missing_sandbox_is_named() -> None:
     line = a_result(subtype="error_during_execution", is_error=True, errors=[text])
     outcome = claude.find_outcome(without_changes(line, exit_code=1))
     assert (outcome.kind, outcome.evidence) == ("usage_error", text)
+
+
+def test_a_turn_that_ends_among_retries_is_judged_by_the_last_one() -> None:
+    lines = recorded("claude", "529")
+    retry = next(number for number, line in enumerate(lines) if b'"api_retry"' in line)
+    outcome = claude.find_outcome(without_changes(*lines[: retry + 1], exit_code=None, signal=15))
+    assert (outcome.kind, outcome.evidence) == ("overload", "the last request failed: overloaded 529")

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shunter.agents.table import load
+from shunter.agents.table import MODULES, load
 from shunter.wire.codec import dumps
 from shunter.wire.messages import Usage
 
 from .recorded import all_recorded, an_end, recorded
 
-AGENTS = ("codex", "claude", "exec")
+AGENTS = tuple(MODULES)
 KINDS = {
     *("done", "needs_input", "blocked", "unknown", "no_changes", "failed", "limit", "auth", "overload"),
     *("context_full", "usage_error", "crashed", "lost", "launch_failed"),
@@ -102,6 +102,19 @@ def test_a_recorded_stream_with_a_piece_torn_out(which: tuple[str, str], at: int
     judge(which[0], (whole[:at] + what + whole[at + gap :]).split(b"\n"))
 
 
+@pytest.mark.parametrize(("agent", "case"), RECORDINGS)
+def test_a_recorded_stream_broken_off_doubled_or_mixed_with_another(agent: str, case: str) -> None:
+    lines = recorded(agent, case)
+    for cut in range(len(lines) + 1):
+        judge(agent, lines[:cut])
+    judge(agent, [line for line in lines for _ in range(2)])
+    judge(agent, lines + lines)
+    judge(agent, lines[::-1], exit_code=1)
+    other = recorded(*RECORDINGS[(RECORDINGS.index((agent, case)) + 1) % len(RECORDINGS)])
+    judge(agent, [line for pair in zip(lines, other) for line in pair])
+    judge(agent, [line[: len(line) // 2] for line in lines])
+
+
 DEEP = 200_000
 HOSTILE = {
     "nested lists": b"[" * DEEP,
@@ -119,6 +132,9 @@ HOSTILE = {
     "a lone surrogate": b'{"type":"error","message":"\\udfff limit"}',
     "wrong types": b'{"type":["result"],"subtype":{},"item":[],"message":"x","error":7,"usage":[]}',
     "a lone type": b'{"type":"result"}',
+    "wrong parts": b'{"type":"tool_use","part":[],"parameters":3,"error":{"data":"x"}}',
+    "wrong inner parts": b'{"type":"text","sessionID":7,"part":{"text":{},"state":[]},"data":[{}]}',
+    "an unhashable name": b'{"type":"tool_use","part":{"tool":{},"state":{"input":"x"}},"tool_name":[]}',
     "content as text": b'{"type":"assistant","message":{"content":"hello"}}',
     "other parts": b'{"type":"user","message":{"content":[1,null,[],{"type":"tool_result","content":[3]}]}}',
     "many parts": b'{"type":"assistant","message":{"content":[' + b'{"type":"text","text":"x"},' * 9999 + b"{}]}}",

@@ -46,7 +46,56 @@ ENDS = [
     ("claude", "interrupted", 1, "failed", "aborted_tools"),
     ("claude", "killed", 143, "crashed", "exit status 143 (SIGTERM)"),
     ("claude", "slash", 0, "unknown", ""),
+    ("opencode", "success", 0, "unknown", "no valid structured result"),
+    ("opencode", "command-fails", 0, "unknown", "no valid structured result"),
+    ("opencode", "resume", 0, "unknown", "no valid structured result"),
+    ("opencode", "401", 1, "auth", "Incorrect API key provided"),
+    ("opencode", "rate", 1, "limit", "Rate limit reached for gpt-x"),
+    ("opencode", "quota", 1, "limit", "You exceeded your current quota"),
+    ("opencode", "500", 1, "overload", "The server had an error"),
+    ("opencode", "refused", 1, "overload", "Cannot connect to API"),
+    ("opencode", "unknown-model", 1, "failed", "Unexpected server error"),
+    ("opencode", "refused-permission", 0, "failed", "rejected permission"),
+    ("opencode", "killed", None, "crashed", "killed by signal 15 (SIGTERM)"),
+    ("opencode", "killed-resume", 0, "unknown", ""),
+    ("gemini", "success", 0, "unknown", "no valid structured result"),
+    ("gemini", "command-fails", 0, "unknown", "no valid structured result"),
+    ("gemini", "resume-first", 0, "unknown", ""),
+    ("gemini", "resume-second", 0, "unknown", ""),
+    ("gemini", "limit", 173, "limit", "You have exhausted your daily quota"),
+    ("gemini", "invalid-key", 144, "auth", "API key not valid"),
+    ("gemini", "401", 145, "auth", "invalid authentication credentials"),
+    ("gemini", "cut", 0, "overload", "Model stream ended without a finish reason"),
+    ("gemini", "killed", None, "crashed", "killed by signal 15 (SIGTERM)"),
+    ("qwen", "success", 0, "unknown", "no valid structured result"),
+    ("qwen", "command-fails", 0, "unknown", "no valid structured result"),
+    ("qwen", "schema", 0, "done", "the structured result says done"),
+    ("qwen", "newer-success", 0, "unknown", "no valid structured result"),
+    ("qwen", "newer-schema", 0, "done", "the structured result says done"),
+    ("qwen", "resume-first", 0, "unknown", ""),
+    ("qwen", "resume-second", 0, "unknown", ""),
+    ("qwen", "401", 0, "auth", "[API Error: 401 Incorrect API key provided.]"),
+    ("qwen", "401-schema", 1, "auth", "[API Error: 401 Incorrect API key provided.]"),
+    ("qwen", "refused", 0, "overload", "[API Error: Connection error. (cause: fetch failed)]"),
+    ("qwen", "cut", 0, "overload", "[API Error: Model stream ended without a finish reason.]"),
+    ("qwen", "max-turns", 53, "failed", "exit status 53"),
+    ("qwen", "retrying", None, "crashed", "killed by signal 15 (SIGTERM)"),
+    ("qwen", "killed", None, "crashed", "killed by signal 15 (SIGTERM)"),
+    ("copilot", "success", 0, "unknown", "no valid structured result"),
+    ("copilot", "command-fails", 0, "unknown", "no valid structured result"),
+    ("copilot", "refused-permission", 0, "unknown", "no valid structured result"),
+    ("copilot", "resume-first", 0, "unknown", ""),
+    ("copilot", "resume-second", 0, "unknown", ""),
+    ("copilot", "401", 1, "auth", "Authentication failed with provider"),
+    ("copilot", "limit", 1, "limit", "429 The usage limit has been reached. Resets in 1h."),
+    ("copilot", "500", 1, "overload", "500 The server had an error"),
+    ("copilot", "refused", 1, "overload", "Could not connect to local model provider"),
+    ("copilot", "cut", 1, "overload", "missing finish_reason"),
+    ("copilot", "killed", None, "crashed", "killed by signal 15 (SIGTERM)"),
 ]
+
+# Killed before a tool or a message was told.
+SILENT = {("opencode", "killed"), ("qwen", "retrying")}
 
 
 def test_the_table_names_every_recording() -> None:
@@ -71,7 +120,7 @@ def test_no_recording_without_changes_is_done_for_nothing(agent: str, case: str)
 def test_every_recording_shows_something(agent: str, case: str) -> None:
     events = [event for line in recorded(agent, case) for event in load(agent).read_event(line)]
     kinds = {event.kind for event in events}
-    assert events
+    assert events or (agent, case) in SILENT
     assert kinds <= {"message", "thinking", "tool", "command", "file", "usage", "error", "notice", "end"}
     assert all(len(event.text.encode()) <= 4096 for event in events)
 
@@ -85,6 +134,15 @@ def test_every_recording_shows_something(agent: str, case: str) -> None:
         ("claude", "success", ["file", "tool", "command", "tool", "message", "usage", "end"]),
         ("claude", "command-fails", ["command", "tool:7", "message", "usage", "end"]),
         ("claude", "limit", ["error", "message", "usage", "end"]),
+        ("opencode", "success", ["file", "usage", "command", "command:0", "usage", "message", "usage", "end"]),
+        ("gemini", "success", ["file", "command", "tool", "message", "usage", "end"]),
+        ("gemini", "cut", ["error", "usage", "end"]),
+        ("qwen", "success", ["file", "tool", "command", "tool", "message", "usage", "end"]),
+        ("qwen", "401", ["error", "usage", "end"]),
+        ("copilot", "success", ["file", "command", "command:0", "message", "end"]),
+        ("copilot", "command-fails", ["command", "command:7", "message", "end"]),
+        ("copilot", "401", ["notice", "notice", "error", "end"]),
+        ("opencode", "command-fails", ["command", "command:7", "usage", "message", "usage", "end"]),
     ],
 )
 def test_a_recording_is_told_in_the_common_words(agent: str, case: str, shown: list[str]) -> None:

@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from shunter.agents.table import MODULES
 from shunter.fleet.config import DEFAULTS, HOST, LIMITS, HostConfig, load_config
 from shunter.fleet.places import find_places
 from shunter.wire.errors import ShunterError
@@ -144,6 +145,7 @@ class TestPrecedence:
         assert home("[defaults]\nwip = true", None, {"defaults.wip": False}).value("defaults.wip") is False
 
 
+KNOWN = ", ".join(f'"{name}"' for name in sorted(MODULES))
 EXEC = "[agents.mine]\nadapter = 'exec'\ncommand = ['x']\n"
 
 
@@ -174,7 +176,7 @@ class TestFaults:
             ("[defaults]\nmax_followups = -1", ["defaults.max_followups = -1", "at least 0"]),
             ("[defaults]\nmax_turns = true", ["defaults.max_turns = true", "a whole number"]),
             ("[defaults]\nmax_budget_usd = 0", ["defaults.max_budget_usd = 0", "greater than 0"]),
-            ("[defaults]\nagent = 'codx'", ['defaults.agent = "codx"', "claude, codex, exec", "did you mean codex?"]),
+            ("[defaults]\nagent = 'codx'", ['defaults.agent = "codx"', "claude, codex", "did you mean codex?"]),
             ("[limits]\noutput_cap_mb = 0", ["limits.output_cap_mb = 0", "from 1 to"]),
             ("[limits]\ntail_kb = 1.5", ["limits.tail_kb = 1.5", "a whole number"]),
             ("hosts = []", ["hosts = []", "[[hosts]]"]),
@@ -192,8 +194,8 @@ class TestFaults:
             ("[[hosts]]\nname = 'a'\nssh = 'me@a:22'", ['hosts[1].ssh = "me@a:22"', "user@machine"]),
             ("[[hosts]]\nname = 'a'\nssh = '-oProxyCommand=x'", ["hosts[1].ssh", "user@machine"]),
             ("[[hosts]]\nname = 'a'\nmemory_mb = 64\nreserve_mb = 1", ["hosts[1].reserve_mb = 1", "not both"]),
-            ("[agents.mine]\n", ["agents.mine.adapter is missing", '"claude", "codex", "exec"']),
-            ("[agents.mine]\nadapter = 'cursor'", ['agents.mine.adapter = "cursor"', '"claude", "codex", "exec"']),
+            ("[agents.mine]\n", ["agents.mine.adapter is missing", KNOWN]),
+            ("[agents.mine]\nadapter = 'cline'", ['agents.mine.adapter = "cline"', KNOWN]),
             ("[agents.mine]\nadapter = 'exec'", ["agents.mine.command is missing", "make"]),
             ("[agents.mine]\nadapter = 'exec'\ncommand = 'make'", ['agents.mine.command = "make"', "a list of texts"]),
             ("[agents.'my agent']\nadapter = 'codex'", ["agents.my agent", "lower-case"]),
