@@ -193,7 +193,7 @@ def test_a_cancelled_turn_leaves_no_process_of_the_agent(project, agent, agent_c
 
 def test_a_host_is_asked_who_is_signed_in(world, agent_clis, agent_home):
     """With the real CLIs, in homes that nobody signed in to, then with a stored login and with one in a profile."""
-    programs = str(Path(agent_clis.codex).parent)
+    programs = str(agent_clis.programs)
     codex_home = agent_home.path / "codex"
     (world.home / ".profile").write_text(f"PATH={programs}:$PATH\nCODEX_HOME={codex_home}\nexport PATH CODEX_HOME\n")
     (world.home / ".bash_profile").write_text(". ~/.profile\n")
@@ -214,14 +214,13 @@ def test_a_host_is_asked_who_is_signed_in(world, agent_clis, agent_home):
     profile.parent.mkdir(parents=True, exist_ok=True)
     profile.write_text("ANTHROPIC_API_KEY=sk-ant-fake\n")
     profile.chmod(0o600)
-    subprocess.run(
-        [agent_clis.codex, "login", "--with-api-key"], input=b"sk-fake", env=agent_home.environment(), check=True
-    )
+    env = {**world.env, "CODEX_HOME": str(codex_home)}
+    subprocess.run([f"{programs}/codex", "login", "--with-api-key"], input=b"sk-fake", env=env, check=True)
     assert found("codex")["found"].endswith("signed in") and "codex-cli" in found("codex")["found"]
     assert "not signed in" in found("claude")["found"] and found("claude@work")["found"].endswith(", signed in")
     assert "sk-" not in (world.data / "agents.json").read_text()
-    assert [each["agents"] for each in world.json("hosts", "--refresh") if each["name"] == "local"] == [
-        ["claude@work", "codex", "codex@work"]
-    ]
+    (local,) = [each for each in world.json("hosts", "--refresh") if each["name"] == "local"]
+    able = [each for each in local["agents"] if each.partition("@")[0] in ("claude", "codex")]
+    assert able == ["claude@work", "codex", "codex@work"]
     eventually(lambda: world.json("status", task)["phrase"] != "waiting")
     world.run("cancel", task)
