@@ -18,7 +18,7 @@ import pytest
 from tools.scripted_model import ScriptedModel
 
 INSTALL = Path(__file__).parent / "agents" / "install"
-INSTALL_LIMIT_S = 400
+INSTALL_LIMIT_S = 200
 RUN_LIMIT_S = 60
 
 

@@ -23,6 +23,12 @@ pytestmark = pytest.mark.timeout(300)
 AGENTS = ("codex", "claude")
 # Their turns are tried end to end; here it is what only the CLI itself can tell.
 SLOW = ("opencode", "gemini", "qwen", "copilot")
+MODELS = {
+    "opencode": ("scripted/scripted-1", "high"),
+    "gemini": ("gemini-2.5-flash", None),
+    "qwen": ("scripted-2", None),
+    "copilot": ("scripted-2", "low"),
+}
 EVERY = pytest.mark.parametrize("world", (*AGENTS, *SLOW), indirect=True)
 
 
@@ -187,11 +193,14 @@ def test_a_prompt_reaches_the_model_as_it_is(world: World, prompt: str) -> None:
 
 
 @pytest.mark.parametrize("world", SLOW, indirect=True)
-def test_a_prompt_with_everything_reaches_the_model(world: World) -> None:
+def test_a_prompt_with_everything_reaches_the_model_that_was_asked_for(world: World) -> None:
     prompt = (
         "/help me\n\n- [ ] --help, @README.md and me@example.org, `$HOME` täglich → 日本\n" + "word " * 20_000 + "end"
     )
-    world.play(world.turn("talk"), prompt=prompt)
+    model, effort = MODELS[world.agent]
+    _, _, outcome = world.play(world.turn("talk", model=model, effort=effort), prompt=prompt)
+    assert (outcome.kind, outcome.structured, outcome.summary) == ("done", True, "Nothing was to be done.")
+    assert world.model.requests[-1].model == model.rpartition("/")[2]
     seen = prompt.replace("me@", "me @") if world.agent == "qwen" else prompt
     assert seen in world.model.requests[-1].users[-1]
 

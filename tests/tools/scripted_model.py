@@ -288,6 +288,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200 if found else 404, b'{"input_tokens": 1, "totalTokens": 1}')
             return
         asked = READERS[found[2]](found[1], json.loads(raw))
+        if asked.api == "gemini":
+            asked.model = self.path.partition("/models/")[2].partition(":")[0]
         script = self.server.scripts[asked.script]
         step = script[min(asked.results, len(script) - 1)] if asked.tools else {"text": "A title"}
         self.server.asked.append(asked)
