@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sqlite3
 import time
@@ -71,6 +72,30 @@ class TestAdding:
         told = text_of(pool.add(host))
         assert "was in" in told and "mini is ready" in told
         assert [each["name"] for each in pool.entries()] == ["local", "mini"]
+
+    def test_two_at_once_leave_a_configuration_that_can_be_read(self, pool):
+        host = pool.a_host("mini")
+        command = shlex.join(pool.lab.ssh_command)
+        words = ("host", "add", host.name, "--ssh-command", command, "--data-root", "~/data")
+        both = [pool.world.start(*words) for _ in range(2)]
+        told = [b"".join(child.communicate(timeout=120)).decode() for child in both]
+        assert [each["name"] for each in pool.entries()] == ["local", "mini"], told
+        assert "mini is ready" in text_of(pool.world.run(*words))
+
+    @pytest.mark.parametrize(
+        ("words", "code"),
+        [
+            (["--data-root", "relative/x"], "CONFIG_INVALID"),
+            (["--memory-mb", "100", "--reserve-mb", "100"], "CONFIG_INVALID"),
+            (["--ssh-command", "ssh -F '/tmp/x"], "USAGE"),
+        ],
+    )
+    def test_what_could_not_be_read_again_is_not_written(self, pool, words, code):
+        host = pool.a_host("mini")
+        before = pool.world.config.read_text()
+        command = () if "--ssh-command" in words else ("--ssh-command", shlex.join(pool.lab.ssh_command))
+        told = text_of(pool.world.run("host", "add", host.name, *command, *words, status=64))
+        assert code in told and pool.world.config.read_text() == before
 
     def test_a_name_that_is_taken_and_a_target_that_is_none(self, pool):
         host = pool.a_host("mini")

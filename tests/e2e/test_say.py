@@ -82,6 +82,19 @@ class TestFollowUps:
         found = world.json("say", task, "--answer", "1", "--wait", status=None)
         assert world.git("show", f"{found['ref']}:log.txt").endswith("Question: Colour?\nAnswer: red")
 
+    def test_of_two_at_once_one_wins_and_its_words_arrive(self, world):
+        task = world.submit(LOG, prompt="first")
+        world.run("wait", task)
+        for number in range(4):
+            both = [world.start("say", task, f"words {number} of {name}", "--json") for name in "ab"]
+            told = [child.communicate(timeout=60)[0] for child in both]
+            assert sorted(child.returncode for child in both) == [0, 64], told
+            (lost,) = [json.loads(words)["error"] for words in told if b'"error"' in words]
+            assert lost["code"] == "TASK_BUSY"
+            (found,) = world.wait(task, status=0)
+            winner = "ab"[[child.returncode for child in both].index(0)]
+            assert world.git("show", f"{found['ref']}:log.txt").splitlines()[-1] == f"words {number} of {winner}"
+
     def test_an_interrupted_turn_keeps_its_work(self, world):
         task = world.submit(f"{LOG}; grep -q second log.txt || sleep 60", prompt="first")
         eventually(lambda: world.json("status", task)["phrase"] == "running")

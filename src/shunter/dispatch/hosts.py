@@ -152,7 +152,8 @@ def view_host(
 def held_back(seen: Observation | None, drain: Drain | None) -> str | None:
     """Words for why it takes no new turns although it answers."""
     if drain is not None:
-        return f"drained by {drain.actor}" + (f": {drain.reason}" if drain.reason else "")
+        words = f"drained by {drain.actor}" + (f": {drain.reason}" if drain.reason else "")
+        return f"{words}; once that is mended: shunter host setup {drain.host}" if drain.actor == SETUP else words
     if seen is not None and seen.hello is not None:
         if not seen.hello.os.startswith("linux"):
             return f"turns run on Linux only in this version, and it is {seen.hello.os}"
@@ -165,6 +166,7 @@ def held_back(seen: Observation | None, drain: Drain | None) -> str | None:
 
 
 ANY_PROFILE = "@*"
+SETUP = "set-up"  # the actor of drains after a proof that failed
 
 
 def agents_of(facts: Facts | None, configured: Mapping[str, AgentConfig]) -> frozenset[str] | None:

@@ -169,6 +169,15 @@ def load_config(places: Places, project_root: Path | None = None, overrides: Map
     return reader.config()
 
 
+def check_tables(places: Places, tables: dict[str, Any]) -> None:
+    """Raises CONFIG_INVALID when these, written into the user's file, could not be read any more."""
+    reader = _Reader()
+    reader.take_user(str(places.config_file), tables)
+    reader.check_agents()
+    if reader.faults:
+        raise ShunterError("CONFIG_INVALID", "\n".join(reader.faults), hint="nothing was written")
+
+
 def read_toml(file: Path, *, required: bool = False) -> dict[str, Any]:
     """The file's tables; {} when it is not there. Raises CONFIG_INVALID naming the file and the place of the fault."""
     try:
@@ -337,7 +346,10 @@ class _Reader:
             first = seen.setdefault((host.ssh, host.data_root), host.name)
             if first != host.name:
                 text = f"{first} is the same place on the same machine; give one of them another data_root"
-                self._refuse(file, f"hosts.{host.name}.data_root", host.data_root, text)
+                if host.data_root is None:
+                    self.faults.append(f"{file}: hosts.{host.name}.data_root is missing: {text}")
+                else:
+                    self._refuse(file, f"hosts.{host.name}.data_root", host.data_root, text)
 
     def _take_agents(self, file: str, tables: Any) -> None:
         if not isinstance(tables, dict):

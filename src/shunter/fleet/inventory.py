@@ -17,7 +17,7 @@ from typing import Any
 from ..host.durable import is_full
 from ..host.flock import hold_lock
 from ..wire.errors import ShunterError
-from .config import FILE_LIMIT_BYTES
+from .config import FILE_LIMIT_BYTES, check_tables
 from .places import Places
 
 BOM = "\ufeff"
@@ -35,6 +35,7 @@ def add_host_entry(places: Places, entry: Mapping[str, Any]) -> bool:
         added = [dict(LOCAL), dict(entry)] if wrote_local else [dict(entry)]
         changed = _appended(text, added)
         expected = {**before, "hosts": [*before.get("hosts", []), *added]}
+        check_tables(places, expected)
         return _proved(changed, expected, places)
 
     _rewrite(places, change)
@@ -54,6 +55,7 @@ def update_host_entry(places: Places, name: str, values: Mapping[str, Any]) -> N
                 for key, value in values.items():
                     table[key] = value
                     plain[key] = value
+        check_tables(places, expected)
         return _proved(tomlkit.dumps(document), expected, places)
 
     _rewrite(places, change)

@@ -63,25 +63,40 @@ RUN = (
     'x or __import__("runpy").run_path(p,run_name="__main__");'
     "from shunter.host.main import main;main()"
 )
+# All that a data root may hold; what else is in it is somebody's.
+OURS = (
+    *("bin", "lib", "run", "mirrors", "tasks", "jobs", "signals", "locks", "login_env", "agents.json", "host_id"),
+    *("ledger.db", "ledger.db-wal", "ledger.db-shm"),
+)
+FOREIGN = "SHUNTER-DATA-ROOT-FOREIGN"
 # Writes the helper that comes on stdin beside its place, checks it and renames it. a = [data root, name, digest]
+# A directory that holds anything of somebody's is not made a data root: nobody could tell later what may go.
 INSTALL = (
-    BEGIN + 'import hashlib;b=os.path.join(d,"bin");os.makedirs(b,mode=0o700,exist_ok=True);'
+    BEGIN + f"o={json.dumps(OURS)};l=lambda p:os.listdir(p) if os.path.isdir(p) else [];"
+    'x=[n for n in l(d) if n not in o and not n.startswith(".removing-")]'
+    '+[n for n in l(os.path.join(d,"bin")) if "shunter-host-" not in n];'
+    'x and not os.path.exists(os.path.join(d,"ledger.db")) and '
+    f'(print("{FOREIGN} "+d,flush=True),sys.exit(69));'
+    'import hashlib;b=os.path.join(d,"bin");os.makedirs(b,mode=0o700,exist_ok=True);'
     "s=sys.stdin.buffer.read();"
     'hashlib.sha256(s).hexdigest().startswith(a[2]) or sys.exit("the helper arrived damaged");'
     't=os.path.join(b,"."+a[1]+"."+str(os.getpid()));f=open(t,"wb");f.write(s);f.flush();os.fsync(f.fileno());f.close();'
     "os.rename(t,os.path.join(b,a[1]));print();print(d)"
 )
-# Only what shunter made: the wrong path in a configuration has no such directories. a = [data root]
+# Only what shunter made, and the directory itself when nothing else is left in it. a = [data root]
 # It is moved aside first; what an earlier purge moved and did not get to goes, too. No link is followed.
 PURGE = (
-    BEGIN + 'import shutil,glob;j=os.path.join;k=glob.glob(glob.escape(d)+".removing-*");h=os.path.exists(d);'
+    BEGIN + f'o={json.dumps(OURS)};import shutil,glob;j=os.path.join;k=glob.glob(j(glob.escape(d),".removing-*"));'
+    "h=[n for n in o if os.path.lexists(j(d,n))];"
     'h and (os.path.isdir(j(d,"bin")) and os.path.isdir(j(d,"jobs")) or sys.exit("not a data root: "+d));'
-    'h and (k.append(d+".removing-"+str(os.getpid())),os.rename(d,k[-1]));'
+    't=j(d,".removing-"+str(os.getpid()));h and (k.append(t),os.mkdir(t),[os.rename(j(d,n),j(t,n)) for n in h]);'
     "m=lambda p:os.path.islink(p) or os.lstat(p).st_uid==os.getuid() and os.chmod(p,0o700);"
     "[m(j(w,n)) for t in k for w,s,f in os.walk(t) for n in s];"
     "[shutil.rmtree(t,ignore_errors=True) for t in k];r=[t for t in k if os.path.exists(t)];"
     'r and sys.exit("part of it could not be removed: "+r[0]);'
-    'print();print("removed "+d if k else "nothing was there")'
+    "l=os.listdir(d) if os.path.isdir(d) else [];os.path.isdir(d) and not l and os.rmdir(d);"
+    'print();print(("removed "+d if not l else "removed what shunter had in "+d+"; other files there stay") if k'
+    ' else "nothing was there")'
 )
 
 
@@ -139,6 +154,9 @@ class SshTransport:
         if MISSING.encode() in output:
             text = f"host {self.name}: the helper of this version is not installed there"
             return ShunterError("HOST_OUTDATED", text, hint=f"shunter host setup {self.name}")
+        if FOREIGN.encode() in output:
+            text = f"host {self.name}: {self.data_root or 'the data root'} holds files that are not shunter's"
+            return ShunterError("CONFIG_INVALID", text, hint="give it a directory of its own: data_root, --data-root")
         if status == 255 or status is None:
             return ssh_failure(self.name, self.target, output)
         return remote_failure(self.name, self.python, status, output)
@@ -185,7 +203,8 @@ class SshTransport:
 
     def install(self) -> str:
         """Copy the helper; the data root as the host sees it. Old versions stay for the turns that run under them."""
-        done = self.run(self.line(INSTALL, [self.data_root, self.helper.name, self.helper.digest]), self.helper.data)
+        line = self.line(INSTALL, [self.data_root, self.helper.name, self.helper.digest])
+        done = self.run(line, self.helper.data)
         return done.decode("utf-8", "surrogateescape").strip().splitlines()[-1]
 
     def run(self, line: str, stdin: bytes = b"", *, limit_s: float = CALL_LIMIT_S) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from typing import Optional, Tuple
+from typing import List, Optional, Sequence, Tuple
 
 from .supervisor import read_boot_id, start_time
 
@@ -13,11 +13,11 @@ __all__ = [
     "ALIVE",
     "DEAD",
     "UNKNOWN",
+    "attempt_processes",
     "can_signal",
     "judge_process",
     "read_boot_id",
     "signal_process",
-    "tagged_processes",
 ]
 
 ALIVE, DEAD, UNKNOWN = "alive", "dead", "unknown"
@@ -80,23 +80,41 @@ def _state_and_start(pid: int) -> Optional[Tuple[str, int]]:
         return None
 
 
-def tagged_processes(attempt_id: str) -> list[Tuple[int, int]]:
-    """(pid, start time) of every living process of ours that carries the run tag of the attempt in its environment."""
+def attempt_processes(attempt_id: str, places: Sequence[str]) -> List[Tuple[int, int]]:
+    """(pid, start time) of every living process that the attempt left.
+
+    It carries the run tag in its environment; or, when it took that off, it stands in one of `places`, is ours and has
+    no terminal: a person who looks around there has one.
+    """
     tag = b"SHUNTER_ATTEMPT=" + attempt_id.encode()
     found = []
     for name in os.listdir("/proc"):
-        if not name.isdigit() or int(name) == os.getpid():
-            continue
-        try:
-            with open(f"/proc/{name}/environ", "rb") as file:
-                if tag not in file.read().split(b"\0"):
-                    continue
-        except OSError:
+        if not name.isdigit() or int(name) == os.getpid() or not (_is_tagged(name, tag) or _stands_in(name, places)):
             continue
         seen = _state_and_start(int(name))
         if seen is not None and seen[0] not in ("Z", "X"):
             found.append((int(name), seen[1]))
     return found
+
+
+def _is_tagged(pid: str, tag: bytes) -> bool:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return tag in file.read().split(b"\0")
+    except OSError:
+        return False
+
+
+def _stands_in(pid: str, places: Sequence[str]) -> bool:
+    try:
+        directory = os.readlink(f"/proc/{pid}/cwd")
+        if not any(directory == place or directory.startswith(place + "/") for place in places):
+            return False
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            terminal = int(file.read().rpartition(b")")[2].split()[4])
+        return terminal == 0 and os.stat(f"/proc/{pid}").st_uid == os.getuid()
+    except (OSError, IndexError, ValueError):
+        return False
 
 
 def can_signal() -> bool:

@@ -68,14 +68,19 @@ def _refresh_unless_somebody_does(layout: Layout) -> None:
 
 def _refresh(layout: Layout) -> None:
     account = load_login_environment(layout)
+    for name in MODULES:
+        load(name)  # here: threads that import modules of each other at once may find them half made
     wanted = {
         f"{name}@{profile}" if profile else name: (name, {**account, **variables})
         for profile, variables in [("", {}), *list_profiles().items()]
         for name in sorted(MODULES)
     }
-    with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
-        answers = pool.map(lambda words: ask_agent(*words), wanted.values())
-        found = {key: facts for key, facts in zip(wanted, answers) if facts is not None}
+    try:
+        with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
+            answers = list(pool.map(lambda words: ask_agent(*words), wanted.values()))
+    except RuntimeError:  # the account may have no further thread: one after the other, then
+        answers = [ask_agent(*words) for words in wanted.values()]
+    found = {key: facts for key, facts in zip(wanted, answers) if facts is not None}
     with contextlib.suppress(OSError):  # advice; the next one asks again
         write_durably(_path(layout), json.dumps(encode(found)).encode())
 

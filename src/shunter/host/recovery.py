@@ -14,10 +14,10 @@ import os
 import signal
 import sys
 import time
-from typing import Optional
+from typing import List, Optional
 
 from .ending import finish_attempt, unknown_end
-from .identity import can_signal, signal_process, tagged_processes
+from .identity import attempt_processes, can_signal, signal_process
 from .layout import Layout
 from .ledger import Ledger
 from .liveness import Evidence, recovery_veto
@@ -60,7 +60,7 @@ def end_left_processes(layout: Layout, attempt_id: str) -> int:
             os.rmdir(group)
     killed = 0
     for _ in range(100):
-        found = tagged_processes(attempt_id)
+        found = attempt_processes(attempt_id, _places(layout, attempt_id))
         if not found:
             break
         killed += sum(signal_process(pid, started, signal.SIGKILL) for pid, started in found)
@@ -77,6 +77,12 @@ def _cgroup_of(layout: Layout, attempt_id: str) -> Optional[str]:
     return os.path.join(parent, "shunter-" + attempt_id) if parent else None
 
 
+def _places(layout: Layout, attempt_id: str) -> List[str]:
+    """Where only the attempt's own processes have business: a task has one attempt at a time."""
+    task_id = attempt_id.split("-", maxsplit=1)[0]
+    return [os.path.realpath(path) for path in (layout.workspace(task_id), layout.job(attempt_id))]
+
+
 def collect_evidence(layout: Layout, nonce: str, attempt_id: str, *, quiet_s: float) -> Evidence:
     seen = read_supervisor(layout, attempt_id)
     return Evidence(
@@ -85,7 +91,7 @@ def collect_evidence(layout: Layout, nonce: str, attempt_id: str, *, quiet_s: fl
         signal="launched" if read_launched(layout, attempt_id, nonce) else "none",
         report="none",
         result_file=False,
-        process="alive" if tagged_processes(attempt_id) else "dead",
+        process="alive" if attempt_processes(attempt_id, _places(layout, attempt_id)) else "dead",
         supervisor="dead",
         heartbeat_recent=False,
         files_recent=moved_within(layout, attempt_id, quiet_s),

@@ -105,7 +105,8 @@ def close_task(home: Home, prefix: str, *, discard: bool, actor: str) -> ClosedT
     if task.state != TaskState.CLOSED:
         if not discard:
             refuse_unpushed(view)
-        if task.host is not None:
+        gone = discard and task.host not in {host.name for host in home.config.hosts}
+        if task.host is not None and not gone:
             entry = home.host(task.host)
             kept = close_on_host(entry, task, delivered_oid=task.fetched_oid, actor=actor, force=discard)
         home.store.close_task(task.id, actor=actor, reason="discard" if discard else "closed", now=time.time())
@@ -114,6 +115,15 @@ def close_task(home: Home, prefix: str, *, discard: bool, actor: str) -> ClosedT
     repo_id = home.store.load_project(task).repo_id
     forget_task(home.places.transfer_dir, repo_id, task.id, kept_work=discard)
     return ClosedTask(load_view(home.store, task.id), tuple(kept))
+
+
+def undelivered_on(home: Home, host: str) -> list[str]:
+    """Tasks whose last result is on that host alone, as far as is known here."""
+    if not home.places.store_file.exists():
+        return []
+    tasks = home.store.list_tasks(states=[TaskState.OPEN, TaskState.LOST], limit=100_000)
+    turns = home.store.load_latest_turns([task.id for task in tasks if task.host == host])
+    return sorted(turn.task_id for turn in turns.values() if turn.error_code in ("PUBLISH_FAILED", "FETCH_FAILED"))
 
 
 def refuse_unpushed(view: TaskView) -> None:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from ..dispatch.hosts import HostEntry, make_transport
+from ..dispatch.driver import NOT_REACHED
+from ..dispatch.hosts import SETUP, HostEntry, make_transport
 from ..fleet.client import HostClient
 from ..fleet.config import HostConfig, load_config
 from ..fleet.forms import FormError, ssh_target
@@ -28,7 +29,6 @@ from .home import Home
 from .originproof import prove_origin
 from .proof import Finding, prove_host
 
-SETUP = "set-up"  # the actor of its drains
 FORMER_HELPERS_KEPT_S = 7 * 86400.0
 
 Tell = Callable[[Finding], None]
@@ -169,7 +169,8 @@ def set_up_host(home: Home, name: str, tell: Tell, *, accept_new_key: bool = Fal
             root = transport.install()
         except ShunterError as exc:
             tell(Finding("helper", False, f"{exc.code}: {exc.text}", exc.hint))
-            return _judge(home, name, ["helper"])
+            # Not reached is no finding about the host, and nobody sends it turns while it is not.
+            return False if exc.code in NOT_REACHED else _judge(home, name, ["helper"])
         note(Finding("helper", True, f"{transport.helper.name} is in {root}/bin"))
         _tidy(HostClient(transport), note)
     failed = []

@@ -8,9 +8,11 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from ..dispatch.job import launch_of
+from ..host.flock import hold_lock
 from ..model.brief import Brief
 from ..model.records import Row, Task, Turn
 from ..model.states import Step, TaskState, TurnState
@@ -51,7 +53,7 @@ def say_to_task(home: Home, ask: SayAsk) -> Said:
     task = home.store.find_task(ask.task)
     turns = home.store.load_turns(task.id)
     _refuse_hopeless(home, task, turns, fresh=ask.fresh)
-    former = read_brief(home.places.prompts_dir, turns[-1].id)
+    former = _former_brief(home, turns)
     message = _message(ask, turns[-1])
     if not ask.fresh:
         _require_session(task, former)
@@ -59,6 +61,21 @@ def say_to_task(home: Home, ask: SayAsk) -> Said:
         task, turns = _interrupted(home, task, turns[-1], wanted=ask.interrupt, actor=ask.actor)
     if ask.fresh:
         message = f"{_retold(home, turns)}\n\n{message}"
+    with hold_lock(str(home.places.state_dir / "say.lock")):  # a turn's number and its private file have one writer
+        turn = _store(home, ask, task, former, message)
+    fault = None
+    try:
+        home.wake()
+    except ShunterError as exc:
+        fault = exc
+    return Said(home.store.load_task(task.id), turn, fault)
+
+
+def _store(home: Home, ask: SayAsk, task: Task, former: Brief, message: str) -> Turn:
+    turns = home.store.load_turns(task.id)
+    if turns[-1].step != Step.SETTLED:
+        hint = f"shunter wait {task.id}, or say it with --interrupt"
+        raise ShunterError("TASK_BUSY", f"turn {turns[-1].number} of task {task.id} is not over", hint=hint)
     turn = Turn(
         turn_id(task.id, len(turns) + 1),
         task.id,
@@ -82,12 +99,15 @@ def say_to_task(home: Home, ask: SayAsk) -> Said:
     except BaseException:
         remove_brief(home.places.prompts_dir, turn.id)
         raise
-    fault = None
-    try:
-        home.wake()
-    except ShunterError as exc:
-        fault = exc
-    return Said(home.store.load_task(task.id), turn, fault)
+    return turn
+
+
+def _former_brief(home: Home, turns: Sequence[Turn]) -> Brief:
+    """Of the last turn whose brief is there. Raises IO when none is."""
+    for turn in reversed(turns[1:]):
+        with suppress(ShunterError):
+            return read_brief(home.places.prompts_dir, turn.id)
+    return read_brief(home.places.prompts_dir, turns[0].id)
 
 
 def _refuse_hopeless(home: Home, task: Task, turns: Sequence[Turn], *, fresh: bool) -> None:
@@ -179,7 +199,10 @@ def _retold(home: Home, turns: Sequence[Turn]) -> str:
     """What a new session must know of the earlier ones."""
     told = ["This continues earlier work on this branch; its commits are in the history. What was said so far:"]
     for turn in turns:
-        prompt = read_brief(home.places.prompts_dir, turn.id).prompt.strip()
+        try:
+            prompt = read_brief(home.places.prompts_dir, turn.id).prompt.strip()
+        except ShunterError:
+            continue
         told.append(f"\n[turn {turn.number}, asked]\n{prompt[:RETOLD_CHARACTERS]}")
         if turn.outcome is not None:
             answer = turn.outcome.summary.strip() or turn.outcome.evidence

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import click
 
+from ...service.actions import undelivered_on
 from ...service.home import Home
 from ...service.onboard import (
     AddAsk,
@@ -22,6 +23,7 @@ from ...service.onboard import (
     set_up_host,
 )
 from ...service.proof import Finding
+from ...wire.errors import ShunterError
 from ..output import emit, json_option, say
 from ..text import coloured, count, visible
 
@@ -86,7 +88,11 @@ def add(
     Run it again after mending what is missing: it goes on where it stopped. USER@MACHINE may be a name of
     ~/.ssh/config; ports, jump hosts, tunnels and keys belong there. Exit status 69 when something is missing.
     """
-    command_words = tuple(shlex.split(ssh_command)) if ssh_command else ()
+    try:
+        command_words = tuple(shlex.split(ssh_command)) if ssh_command else ()
+    except ValueError as exc:
+        hint = "write it as you would in a shell, with its quotes closed"
+        raise ShunterError("USAGE", f"--ssh-command {ssh_command!r}: {exc}", hint=hint) from exc
     ask = AddAsk(
         target,
         name,
@@ -170,7 +176,8 @@ def enable(name: str) -> None:
 @click.argument("name")
 @click.option("--purge", is_flag=True, help="Also remove all that shunter has there.")
 @click.option("--yes", is_flag=True, help="Do not ask before that.")
-def remove(name: str, purge: bool, yes: bool) -> None:
+@click.option("--discard", is_flag=True, help="With --purge: also results that are not at home yet.")
+def remove(name: str, purge: bool, yes: bool, discard: bool) -> None:
     """Take a host out of the pool. Refused while turns run there.
 
     Its tasks stay, but cannot be continued or fetched any more. What shunter left there stays too, unless --purge:
@@ -178,6 +185,12 @@ def remove(name: str, purge: bool, yes: bool) -> None:
     """
     home = Home()
     entry = refuse_removal(home, name)
+    alone = undelivered_on(home, name)
+    if alone and purge and not discard:
+        hint = f"shunter fetch {alone[0]}, or add --discard"
+        raise ShunterError("RESULT_UNDELIVERED", f"results on {name} alone: {' '.join(alone)}", hint=hint)
+    if alone:
+        click.echo(f"shunter: results on {name} alone, which cannot be fetched any more: {' '.join(alone)}", err=True)
     if purge:
         there = look_at_contents(home, entry)
         say(f"{there.data_root} on {name}: {there.bytes >> 20} MB")
