@@ -18,7 +18,7 @@ from shunter.host import identity
 from shunter.wire.errors import ShunterError
 
 from .test_stopping import hold_launches, wait_output
-from .world import World, code_of, environment_of, is_alive, lines_of, processes_of, stop, until
+from .world import World, all_pids, code_of, environment_of, is_alive, lines_of, processes_of, stop, until
 
 TREE = "echo part > work.txt; setsid sleep 601 & (setsid sh -c 'sleep 602 & sleep 603' &) ; echo up; sleep 604"
 
@@ -61,6 +61,26 @@ def test_a_killed_supervisor_loses_the_turn_but_not_its_work(world: World, stran
     assert world.read_log(attempt)[0] == b"up\n"
     assert world.slots_used() == 0
     assert (world.workspace(attempt) / "work.txt").exists()
+
+
+def test_what_took_the_tag_off_is_found_by_where_it_stands(world: World, strangers: Any) -> None:
+    """A daemon without environment, session and parent; somebody's program elsewhere is not touched."""
+    mark = f"701{os.getpid()}"
+    attempt = world.start("sh", "-c", f"echo part > work.txt; setsid env -i sleep {mark} & echo up; sleep 600")
+    wait_output(world, attempt, b"up")
+    foreign = strangers(SOME="THING")
+    os.kill(world.supervisor(attempt)["pid"], signal.SIGKILL)
+    assert world.wait(attempt).end is not None
+    assert not [pid for pid in all_pids() if f"sleep\0{mark}\0".encode() == command_of(pid)]
+    assert is_alive(foreign)
+    assert world.published(attempt, "work.txt") == "part"
+
+
+def command_of(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def test_a_recorded_pid_that_is_a_strangers_now_gets_no_signal(world: World, strangers: Any) -> None:
