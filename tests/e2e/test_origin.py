@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -480,16 +481,19 @@ class TestDeath:
     def test_a_helper_that_dies_while_origin_takes_the_branch(self, world, http):
         """The server had it and nobody heard: the next look finds it there."""
         log, go, begun = http.bare / "log", world.marks / "go", world.marks / "begun"
-        http.hook(f'touch "{begun}"; while [ ! -e "{go}" ]; do sleep 0.05; done')
+        http.hook(f'echo x >> "{begun}"; while [ ! -e "{go}" ]; do sleep 0.05; done')
         http.hook(f"cat >> {log}", "post-receive")
         task = world.submit(WORK, "--publish", "push")
         eventually(begun.exists)
         for pid in [*world.dispatcher_pids(), *world.helper_pids()]:
             kill(pid)
-        go.touch()
         world.run("reconcile")
+        eventually(world.helper_pids)
+        time.sleep(2)  # the next helper asks, and waits for the push that outlived the first one
+        assert begun.read_text() == "x\n"
+        go.touch()
         until_push(world, task, "pushed")
-        assert len(log.read_text().splitlines()) == 1
+        assert begun.read_text() == "x\n" and len(log.read_text().splitlines()) == 1
         assert http.branches()[f"shunter/{task}"] == push_of(world, task)["pushed_oid"]
 
 

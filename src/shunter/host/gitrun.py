@@ -130,12 +130,14 @@ def run_git(
     optional_locks: Optional[bool] = None,
     base: Optional[Mapping[str, str]] = None,
     timeout_s: Optional[float] = None,
+    keep: Tuple[int, ...] = (),
     code: str = "GIT_FAILED",
     allowed: Tuple[int, ...] = (0,),
 ) -> GitResult:
     """Run git to its end. An exit status outside `allowed` raises `code`, or DISK_FULL; () allows every status.
 
-    The directory defaults to the working tree, else the repository: the caller's own may have been removed.
+    `keep`: descriptors that git inherits, such as a lock that shall last as long as it runs. The directory defaults to
+    the working tree, else the repository: the caller's own may have been removed.
     """
     argv = git_argv(args, git_dir=git_dir, work_tree=work_tree, config=config, user_config=user_config)
     environment = git_environment(
@@ -143,7 +145,9 @@ def run_git(
     )
     environment.update(env or {})
     name = os.fsdecode(args[0])
-    result = _spawn(argv, cwd or work_tree or git_dir or "/", environment, stdin, timeout_s, name=name, code=code)
+    result = _spawn(
+        argv, cwd or work_tree or git_dir or "/", environment, stdin, timeout_s, keep=keep, name=name, code=code
+    )
     if allowed and result.status not in allowed:
         raise_failed(name, result, code=code)
     return result
@@ -156,6 +160,7 @@ def _spawn(
     stdin: Optional[bytes],
     timeout_s: Optional[float],
     *,
+    keep: Tuple[int, ...],
     name: str,
     code: str,
 ) -> GitResult:
@@ -169,6 +174,7 @@ def _spawn(
             stderr=subprocess.PIPE,
             # A group of its own only where we may have to end it: git's children hold the pipes open.
             start_new_session=timeout_s is not None,
+            pass_fds=keep,
         )
     except FileNotFoundError as exc:
         missing = "git" if os.path.isdir(cwd) else cwd

@@ -62,6 +62,7 @@ class Origin:
     def __init__(self, url: str, environment: Mapping[str, str]) -> None:
         self.url = checked_url(url)
         self.environment = environment
+        self.keep: Tuple[int, ...] = ()  # locks that hold as long as a git of ours runs, whatever becomes of us
 
     def git(
         self, args: Sequence[str], *, git_dir: Optional[str], limit_s: float, config: Tuple[str, ...] = ()
@@ -78,6 +79,7 @@ class Origin:
                 user_config=True,
                 base=self.environment,
                 timeout_s=limit_s,
+                keep=self.keep,
                 allowed=(),
             )
         except ShunterError as exc:

@@ -26,10 +26,10 @@ def carry_out(layout: Layout, ledger: Ledger, ask: PushAsk) -> Pushed:
     if row is None:
         return Pushed("none")
     if row["state"] in UNDELIVERED:
-        with hold_lock(origin_lock(layout, row["url"])):
+        with hold_lock(origin_lock(layout, row["url"])) as lock:
             row = ledger.find_push(ask.task_id) or row
             if row["state"] in UNDELIVERED:
-                _try(layout, ledger, row, actor=ask.actor)
+                _try(layout, ledger, row, lock, actor=ask.actor)
     return read_push(ledger, ask.task_id)
 
 
@@ -50,10 +50,10 @@ def read_push(ledger: Ledger, task_id: str) -> Pushed:
     )
 
 
-def _try(layout: Layout, ledger: Ledger, row: Dict[str, Any], *, actor: str) -> None:
+def _try(layout: Layout, ledger: Ledger, row: Dict[str, Any], lock: int, *, actor: str) -> None:
     wanted = row["wanted_oid"]
     try:
-        _push(layout, ledger, row, wanted)
+        _push(layout, ledger, row, wanted, lock)
     except ShunterError as exc:
         state = "refused" if exc.code in ("PUBLISH_REFUSED", "BRANCH_TAKEN") else "failed"
         ledger.record_push(row["task_id"], wanted, state=state, error=exc, actor=actor)
@@ -61,9 +61,10 @@ def _try(layout: Layout, ledger: Ledger, row: Dict[str, Any], *, actor: str) -> 
     ledger.record_push(row["task_id"], wanted, state="pushed", error=None, actor=actor)
 
 
-def _push(layout: Layout, ledger: Ledger, row: Dict[str, Any], wanted: str) -> None:
+def _push(layout: Layout, ledger: Ledger, row: Dict[str, Any], wanted: str, lock: int) -> None:
     mirror, branch, base = layout.mirror(row["project_id"]), row["branch"], row["base_oid"]
     origin = open_origin(layout, row["url"])
+    origin.keep = (lock,)  # a push that outlives this helper is waited for, not done beside
     ref = "refs/heads/" + branch
     _require_own(mirror, base, wanted)
     stands = origin.heads(ref).get(ref)
