@@ -99,6 +99,8 @@ class TestFollowUps:
         task = world.submit(f"{LOG}; grep -q second log.txt || sleep 60", prompt="first")
         eventually(lambda: world.json("status", task)["phrase"] == "running")
         assert code_of(world.run("say", task, "second", "--json", status=64)) == "TASK_BUSY"
+        assert code_of(world.run("say", task, "--interrupt", "", "--json", status=64)) == "PROMPT_INVALID"
+        assert world.json("status", task)["phrase"] == "running", "what is refused interrupts nothing"
         found = world.json("say", task, "--interrupt", "second", "--wait")
         assert world.git("show", f"{found['ref']}:log.txt").splitlines() == ["first", "second"]
         first, second = world.json("status", task)["turns"]

@@ -146,7 +146,7 @@ class Dispatcher:
         self.jobs = Jobs(self.driver.advance, lambda turn_id: self.words.put("done"))
         self.outbox = Outbox(store, self.hosts, on_boundary=on_boundary, on_pushed=self.driver.close_after_push)
         self.pushes = Jobs(self.outbox.advance, lambda origin: self.words.put("done"))
-        self.last_host = last_hosts(store.list_tasks(limit=REMEMBERED_TASKS))
+        self.last_host: dict[str, str] | None = None  # read when there is a choice of hosts
         self.fifo = open_wake_fifo(places)
 
     def _heard(self, host: str, method: str | None, params: dict[str, Any]) -> None:
@@ -226,14 +226,27 @@ class Dispatcher:
         chooses = len(entries) > 1 or any(entry.config.reserve_mb is not None for entry in entries)
         if chooses:
             self.observer.look(entries)
+        if chooses and self.last_host is None:
+            self.last_host = last_hosts(self.store.list_tasks(limit=REMEMBERED_TASKS))
+        last_host = {} if self.last_host is None else self.last_host
         drains = {drain.host: drain for drain in self.store.list_drains()}
         # Of one host alone nothing is asked: there is no choice, and its lease says what is to be said.
         seen = {entry.name: self.observer.known(entry) for entry in entries if chooses}
+        wanted = {row.turn_id: row.requirements for row in rows}
+        places = {place for wishes in wanted.values() for place in (wishes.project_id, wishes.worktree_id)}
+        had: dict[str | None, set[str]] = {}
+        for place in places:
+            had.setdefault(last_host.get(place), set()).add(place)
         views = [
-            self._view(entry, seen.get(entry.name), drains.get(entry.name), slots_used=used[entry.name])
+            self._view(
+                entry,
+                seen.get(entry.name),
+                drains.get(entry.name),
+                slots_used=used[entry.name],
+                had=frozenset(had.get(entry.name, ())),
+            )
             for entry in entries
         ]
-        wanted = {row.turn_id: row.requirements for row in rows}
         for claim in plan_claims(rows, views, now=time.time()).claims:
             turn = self.store.claim_row(
                 claim.turn_id,
@@ -244,10 +257,12 @@ class Dispatcher:
             )
             if turn is not None:
                 wishes = wanted[claim.turn_id]
-                self.last_host |= {wishes.project_id: claim.host, wishes.worktree_id: claim.host}
+                last_host |= {wishes.project_id: claim.host, wishes.worktree_id: claim.host}
                 self.jobs.touch(turn.id)
 
-    def _view(self, entry: HostEntry, seen: Observation | None, drain: Drain | None, *, slots_used: int) -> HostView:
+    def _view(
+        self, entry: HostEntry, seen: Observation | None, drain: Drain | None, *, slots_used: int, had: frozenset[str]
+    ) -> HostView:
         """Slots by our own accounting: the host's lease decides, this keeps us from asking in vain."""
         return view_host(
             entry.config,
@@ -256,7 +271,7 @@ class Dispatcher:
             self.config.agents,
             slots_used=slots_used,
             reachable=not entry.client.broken_for_s and (seen is None or seen.error_code is None),
-            had=frozenset(key for key, host in self.last_host.items() if host == entry.name),
+            had=had,
         )
 
     def _facts_of(self, entry: HostEntry) -> Facts | None:

@@ -36,37 +36,49 @@ ASKED_AT_ONCE = 4  # each is a program of some hundred megabytes
 def agent_facts(layout: Layout, *, fresh: bool = False) -> Dict[str, AgentFacts]:
     """By `agent` and `agent@profile`; one that is not there is left out. `fresh`: asked now, which takes seconds."""
     known = _read(layout)
-    if fresh or not known:
+    if fresh or known is None:
         with hold_lock(os.path.join(layout.locks, "agents")):
-            _refresh(layout)
-        return _read(layout)
-    now = time.time()
-    if not all(0 <= now - each.checked_at < (KEPT_S if each.signed_in else DOUBTED_S) for each in known.values()):
+            _refresh(layout, kept={})
+        return _read(layout) or {}
+    if not all(map(_is_fresh, known.values())) or _age_s(layout) >= (KEPT_S if known else DOUBTED_S):
         with contextlib.suppress(RuntimeError):  # the account may have no further thread
             threading.Thread(target=_refresh_unless_somebody_does, args=(layout,), daemon=True).start()
     return known
+
+
+def _is_fresh(facts: AgentFacts) -> bool:
+    doubted = facts.can_be_asked and not facts.signed_in
+    return 0 <= time.time() - facts.checked_at < (DOUBTED_S if doubted else KEPT_S)
+
+
+def _age_s(layout: Layout) -> float:
+    try:
+        return time.time() - os.stat(_path(layout)).st_mtime
+    except OSError:
+        return KEPT_S
 
 
 def _path(layout: Layout) -> str:
     return os.path.join(layout.root, "agents.json")
 
 
-def _read(layout: Layout) -> Dict[str, AgentFacts]:
+def _read(layout: Layout) -> Optional[Dict[str, AgentFacts]]:
+    """None when nobody asked yet."""
     try:
         with open(_path(layout), encoding="utf-8") as file:
             found: Dict[str, AgentFacts] = decode(Dict[str, AgentFacts], json.load(file))
             return found
     except (OSError, ValueError, ShunterError):
-        return {}
+        return None
 
 
 def _refresh_unless_somebody_does(layout: Layout) -> None:
     with try_lock(os.path.join(layout.locks, "agents")) as mine:
         if mine:
-            _refresh(layout)
+            _refresh(layout, kept={key: each for key, each in (_read(layout) or {}).items() if _is_fresh(each)})
 
 
-def _refresh(layout: Layout) -> None:
+def _refresh(layout: Layout, *, kept: Dict[str, AgentFacts]) -> None:
     account = load_login_environment(layout)
     for name in MODULES:
         load(name)  # here: threads that import modules of each other at once may find them half made
@@ -75,12 +87,13 @@ def _refresh(layout: Layout) -> None:
         for profile, variables in [("", {}), *list_profiles().items()]
         for name in sorted(MODULES)
     }
+    wanted = {key: words for key, words in wanted.items() if key not in kept}
     try:
         with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
             answers = list(pool.map(lambda words: ask_agent(*words), wanted.values()))
     except RuntimeError:  # the account may have no further thread: one after the other, then
         answers = [ask_agent(*words) for words in wanted.values()]
-    found = {key: facts for key, facts in zip(wanted, answers) if facts is not None}
+    found = {**kept, **{key: facts for key, facts in zip(wanted, answers) if facts is not None}}
     with contextlib.suppress(OSError):  # advice; the next one asks again
         write_durably(_path(layout), json.dumps(encode(found)).encode())
 

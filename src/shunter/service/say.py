@@ -52,15 +52,15 @@ def say_to_task(home: Home, ask: SayAsk) -> Said:
     """Raises TASK_BUSY, TASK_CLOSED, FOLLOWUP_LIMIT, SESSION_UNBOUND, PROMPT_INVALID or ANSWER_INVALID."""
     task = home.store.find_task(ask.task)
     turns = home.store.load_turns(task.id)
-    _refuse_hopeless(home, task, turns, fresh=ask.fresh)
+    _refuse_hopeless(home, task, turns)
     former = _former_brief(home, turns)
-    message = _message(ask, turns[-1])
+    message = checked_prompt(_message(ask, turns[-1]).encode("utf-8", "surrogateescape"))
     if not ask.fresh:
         _require_session(task, former)
     if turns[-1].step != Step.SETTLED:
         task, turns = _interrupted(home, task, turns[-1], wanted=ask.interrupt, actor=ask.actor)
     if ask.fresh:
-        message = f"{_retold(home, turns)}\n\n{message}"
+        message = checked_prompt(f"{_retold(home, turns)}\n\n{message}".encode())
     with hold_lock(str(home.places.state_dir / "say.lock")):  # a turn's number and its private file have one writer
         turn = _store(home, ask, task, former, message)
     fault = None
@@ -74,16 +74,10 @@ def say_to_task(home: Home, ask: SayAsk) -> Said:
 def _store(home: Home, ask: SayAsk, task: Task, former: Brief, message: str) -> Turn:
     turns = home.store.load_turns(task.id)
     if turns[-1].step != Step.SETTLED:
-        hint = f"shunter wait {task.id}, or say it with --interrupt"
-        raise ShunterError("TASK_BUSY", f"turn {turns[-1].number} of task {task.id} is not over", hint=hint)
-    turn = Turn(
-        turn_id(task.id, len(turns) + 1),
-        task.id,
-        len(turns) + 1,
-        TurnState.QUEUED,
-        Step.WAITING,
-        created_at=time.time(),
-    )
+        raise _busy(turns[-1])
+    _refuse_hopeless(home, home.store.load_task(task.id), turns)  # another follow-up may have come in between
+    number = len(turns) + 1
+    turn = Turn(turn_id(task.id, number), task.id, number, TurnState.QUEUED, Step.WAITING, created_at=time.time())
     row = Row(
         turn_id=turn.id,
         task_id=task.id,
@@ -92,8 +86,7 @@ def _store(home: Home, ask: SayAsk, task: Task, former: Brief, message: str) -> 
         priority=task.options.priority,
         pinned_host=task.host,
     )
-    checked = checked_prompt(message.encode("utf-8", "surrogateescape"))
-    write_brief(home.places.prompts_dir, turn.id, replace(former, prompt=checked, new_session_id=str(uuid.uuid4())))
+    write_brief(home.places.prompts_dir, turn.id, replace(former, prompt=message, new_session_id=str(uuid.uuid4())))
     try:
         home.store.add_turn(turn, row, actor=ask.actor, fresh_session=ask.fresh)
     except BaseException:
@@ -110,7 +103,12 @@ def _former_brief(home: Home, turns: Sequence[Turn]) -> Brief:
     return read_brief(home.places.prompts_dir, turns[0].id)
 
 
-def _refuse_hopeless(home: Home, task: Task, turns: Sequence[Turn], *, fresh: bool) -> None:
+def _busy(turn: Turn) -> ShunterError:
+    hint = f"shunter wait {turn.task_id}, or say it with --interrupt"
+    return ShunterError("TASK_BUSY", f"turn {turn.number} of task {turn.task_id} is not over", hint=hint)
+
+
+def _refuse_hopeless(home: Home, task: Task, turns: Sequence[Turn]) -> None:
     if task.state == TaskState.CLOSED:
         raise ShunterError("TASK_CLOSED", f"task {task.id} is closed", hint="submit a new task")
     if task.state == TaskState.ABANDONED or task.host is None:
@@ -137,8 +135,7 @@ def _require_session(task: Task, brief: Brief) -> None:
 def _interrupted(home: Home, task: Task, turn: Turn, *, wanted: bool, actor: str) -> tuple[Task, list[Turn]]:
     """The turn that is under way, ended cleanly with its work kept; only when that is wanted."""
     if not wanted:
-        hint = f"shunter wait {task.id}, or say it with --interrupt"
-        raise ShunterError("TASK_BUSY", f"turn {turn.number} of task {task.id} is not over", hint=hint)
+        raise _busy(turn)
     if not is_over(cancel_task(home, task.id, actor=actor)):
         wait_for(home, [task.id], timeout_s=INTERRUPT_LIMIT_S)
     return home.store.load_task(task.id), home.store.load_turns(task.id)
