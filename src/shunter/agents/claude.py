@@ -45,6 +45,7 @@ from .stream import (
     list_at,
     notice_of,
     parse_object,
+    parse_objects,
     text_at,
     value_at,
 )
@@ -119,10 +120,8 @@ def prepare_prompt(text: str) -> str:
 def find_outcome(ended: Ended) -> Outcome:
     seen = Seen()
     notes = _Notes()
-    for line in ended.lines:
-        event = parse_object(line)
-        if event is not None:
-            _see(seen, notes, event)
+    for event in parse_objects(ended.lines):
+        _see(seen, notes, event)
     return decide_outcome(ended, seen)
 
 

@@ -16,9 +16,19 @@ from ..wire.messages import Usage
 from .contract import AuthCheck, Ended, Event, Launch, Outcome, SessionRule, Turn
 from .options import check_options
 from .result import find_result
-from .stream import EVENTS_PER_LINE, bounded, count_at, list_at, notice_of, one_line, parse_object, text_at
+from .stream import (
+    EVENTS_PER_LINE,
+    bounded,
+    count_at,
+    list_at,
+    notice_of,
+    one_line,
+    parse_object,
+    parse_objects,
+    text_at,
+)
 from .usage import describe_usage, usage_since
-from .verdict import Complaint, Seen, decide_outcome
+from .verdict import Seen, decide_outcome, failed_turn
 
 _SANDBOX = {"workspace": "workspace-write", "unattended": "danger-full-access"}
 _SESSION = SessionRule(marker='"thread.started"', key="thread_id")
@@ -80,10 +90,8 @@ def prepare_prompt(text: str) -> str:
 
 def find_outcome(ended: Ended) -> Outcome:
     seen = Seen()
-    for line in ended.lines:
-        event = parse_object(line)
-        if event is not None:
-            _see(seen, event)
+    for event in parse_objects(ended.lines):
+        _see(seen, event)
     seen.result = find_result(ended.last_message if ended.last_message is not None else seen.final_text)
     seen.usage = usage_since(seen.session_usage, ended.previous_usage)
     return decide_outcome(ended, seen)
@@ -100,9 +108,9 @@ def _see(seen: Seen, event: Dict[str, Any]) -> None:
         seen.session_usage = _usage(event)
     elif kind == "turn.failed":
         seen.ended_well = False
-        seen.complaint = _complaint(text_at(event, "error", "message")) or seen.complaint
+        seen.complaint = failed_turn(text_at(event, "error", "message")) or seen.complaint
     elif kind == "error":
-        seen.complaint = _complaint(text_at(event, "message")) or seen.complaint
+        seen.complaint = failed_turn(text_at(event, "message")) or seen.complaint
     elif kind in ("item.started", "item.updated", "item.completed"):
         if text_at(event, "item", "type") != "error":
             seen.complaint = None  # it went on after all
@@ -111,10 +119,6 @@ def _see(seen: Seen, event: Dict[str, Any]) -> None:
     else:
         return
     seen.events += 1
-
-
-def _complaint(text: str) -> Optional[Complaint]:
-    return Complaint(f"the turn failed: {text}") if text else None
 
 
 def _usage(event: Dict[str, Any]) -> Usage:

@@ -18,7 +18,7 @@ from .messages import message_events, message_text
 from .options import check_options
 from .prompt import ask_for_result, hide_command
 from .result import find_result
-from .stream import bounded, count_at, flag_at, last_line, notice_of, parse_object, text_at, value_at
+from .stream import bounded, count_at, flag_at, last_line, notice_of, parse_object, parse_objects, text_at, value_at
 from .tools import tool_event
 from .usage import describe_usage, sum_known
 from .verdict import Complaint, Seen, decide_outcome, describe_exit
@@ -59,10 +59,8 @@ def prepare_prompt(text: str) -> str:
 
 def find_outcome(ended: Ended) -> Outcome:
     seen = Seen()
-    for line in ended.lines:
-        event = parse_object(line)
-        if event is not None:
-            _see(seen, event)
+    for event in parse_objects(ended.lines):
+        _see(seen, event)
     seen.result = find_result(seen.final_text)
     said = last_line(ended.stderr_tail)
     if seen.events and seen.ended_well is None and ended.exit_code and said:

@@ -31,7 +31,7 @@ from .contract import (
 from .options import check_options
 from .resets import limit_of
 from .result import Result, find_block, find_result
-from .stream import amount_at, bounded, count_at, last_line, one_line, parse_object, text_at
+from .stream import amount_at, bounded, count_at, last_line, one_line, parse_object, parse_objects, text_at
 from .verdict import (
     EVIDENCE_LIMIT_BYTES,
     Complaint,
@@ -136,10 +136,7 @@ def _read(ended: Ended) -> Seen:
     seen = Seen()
     fields = {name: tuple(path.split(".")) for name, path in ended.fields.items()}
     used: Dict[str, Any] = {}
-    for line in ended.lines:
-        event = parse_object(line)
-        if event is None:
-            continue
+    for event in parse_objects(ended.lines):
         seen.events += 1
         error, message = _text(event, fields, "error"), _text(event, fields, "message")
         if error:

@@ -19,10 +19,10 @@ from .options import check_options
 from .prompt import ask_for_result, hide_command
 from .refusal import judge_refusal
 from .result import find_result
-from .stream import Words, bounded, count_at, last_line, notice_of, parse_object, text_at, value_at
+from .stream import Words, bounded, count_at, last_line, notice_of, parse_object, parse_objects, text_at, value_at
 from .tools import tool_event
 from .usage import describe_usage
-from .verdict import UNKNOWN_SESSIONS, Complaint, Seen, decide_outcome
+from .verdict import UNKNOWN_SESSIONS, Complaint, Seen, decide_outcome, failed_turn
 
 _EXITS = {41: AUTH, 42: USAGE_ERROR, 55: USAGE_ERROR}
 
@@ -64,10 +64,8 @@ def prepare_prompt(text: str) -> str:
 
 def find_outcome(ended: Ended) -> Outcome:
     seen, words = Seen(), Words()
-    for line in ended.lines:
-        event = parse_object(line)
-        if event is not None:
-            _see(seen, words, event)
+    for event in parse_objects(ended.lines):
+        _see(seen, words, event)
     seen.final_text = words.last()
     seen.result = find_result(seen.final_text)
     if seen.ended_well is not True:
@@ -99,20 +97,16 @@ def _see(seen: Seen, words: Words, event: Dict[str, Any]) -> None:
         seen.complaint = None
         words.stop()
     elif kind == "error":
-        seen.complaint = _complaint(text_at(event, "message")) or seen.complaint
+        seen.complaint = failed_turn(text_at(event, "message")) or seen.complaint
     elif kind == "result":
         status = text_at(event, "status")
         seen.usage = _usage(event)
         seen.ended_well = {"success": True, "error": False}.get(status)
-        said = _complaint(text_at(event, "error", "message"))
+        said = failed_turn(text_at(event, "error", "message"))
         seen.complaint = None if seen.ended_well else said or seen.complaint
     else:
         return
     seen.events += 1
-
-
-def _complaint(text: str) -> Optional[Complaint]:
-    return Complaint(f"the turn failed: {text}") if text else None
 
 
 def _usage(event: Dict[str, Any]) -> Usage:

@@ -19,7 +19,7 @@ from .options import check_options
 from .prompt import ask_for_result
 from .refusal import judge_refusal
 from .result import find_result
-from .stream import Words, amount_at, bounded, count_at, notice_of, parse_object, text_at, value_at
+from .stream import Words, amount_at, bounded, count_at, notice_of, parse_object, parse_objects, text_at, value_at
 from .tools import tool_event
 from .usage import describe_usage, sum_known
 from .verdict import Complaint, Seen, decide_outcome
@@ -65,10 +65,8 @@ def prepare_prompt(text: str) -> str:
 def find_outcome(ended: Ended) -> Outcome:
     seen = Seen()
     words, steps = Words(), _Steps()
-    for line in ended.lines:
-        event = parse_object(line)
-        if event is not None:
-            _see(seen, words, steps, event)
+    for event in parse_objects(ended.lines):
+        _see(seen, words, steps, event)
     seen.final_text = words.last()
     seen.result = find_result(seen.final_text)
     seen.usage = steps.usage()

@@ -21,9 +21,9 @@ from .messages import message_events, message_text
 from .options import check_options
 from .prompt import hide_command
 from .result import find_result, parse_result
-from .stream import bounded, count_at, flag_at, notice_of, parse_object, text_at, value_at
+from .stream import bounded, count_at, flag_at, notice_of, parse_object, parse_objects, text_at, value_at
 from .usage import describe_usage, usage_since
-from .verdict import Complaint, Seen, decide_outcome, decide_unstructured
+from .verdict import Complaint, Seen, decide_outcome, decide_unstructured, failed_turn
 
 _API_ERROR = "[API Error: "
 _NO_RESULT = "the structured_output tool"
@@ -70,10 +70,8 @@ def prepare_prompt(text: str) -> str:
 
 def find_outcome(ended: Ended) -> Outcome:
     seen = Seen()
-    for line in ended.lines:
-        event = parse_object(line)
-        if event is not None:
-            _see(seen, event)
+    for event in parse_objects(ended.lines):
+        _see(seen, event)
     seen.usage = usage_since(seen.session_usage, ended.previous_usage)
     if seen.complaint is not None and seen.complaint.kind == UNKNOWN:
         seen.complaint = Complaint(seen.complaint.text, decide_unstructured(ended)[0])
@@ -84,7 +82,7 @@ def _see(seen: Seen, event: Dict[str, Any]) -> None:
     kind = text_at(event, "type")
     if kind == "assistant":
         text = message_text(event)
-        seen.complaint = _complaint(_api_error(text))
+        seen.complaint = failed_turn(_api_error(text))
         seen.final_text = text or seen.final_text
     elif kind == "user":
         seen.complaint = None
@@ -107,7 +105,7 @@ def _see_result(seen: Seen, event: Dict[str, Any]) -> None:
     said = error if failed else "" if structured is not None else _api_error(text)
     seen.ended_well = None if failed is None else not (failed or said)
     if failed or said:
-        seen.complaint = _complaint(said) or seen.complaint
+        seen.complaint = failed_turn(said) or seen.complaint
         return
     seen.complaint = None
     seen.final_text = text or seen.final_text
@@ -118,10 +116,6 @@ def _api_error(text: str) -> str:
     """The error that the CLI itself wrote in the place of a message, or behind half of one."""
     begin = text.rfind(_API_ERROR)
     return text[begin:].strip() if begin >= 0 and text.endswith("]") else ""
-
-
-def _complaint(text: str) -> Optional[Complaint]:
-    return Complaint(f"the turn failed: {text}") if text else None
 
 
 def _usage(event: Dict[str, Any]) -> Usage:

@@ -111,14 +111,13 @@ def _find_reset(words: str, window: Optional[str], now: Optional[float], local: 
     longest_s = LONGEST_S.get(window or "", LONGEST_OF_ALL_S)
     epoch = _EPOCH.search(words)
     if epoch is not None:
-        found: Optional[float] = float(epoch[1])
-        return found if now is None or _is_near(found, now, longest_s) else None
+        at = float(epoch[1])
+        return at if now is None else _checked(at, now, longest_s)
     if now is None:
         return None
     seconds = _SECONDS.search(words)
     if seconds is not None:
-        found = now + int(seconds[1])
-        return found if _is_near(found, now, longest_s) else None
+        return _checked(now + int(seconds[1]), now, longest_s)
     for anchor in _ANCHOR.finditer(words):
         region = words[anchor.end() : anchor.end() + _ANCHORED_CHARACTERS]
         span = _SPAN.search(region)
@@ -131,8 +130,8 @@ def _find_reset(words: str, window: Optional[str], now: Optional[float], local: 
     return None
 
 
-def _is_near(found: Optional[float], now: float, longest_s: float) -> bool:
-    return found is not None and now - 86400.0 <= found <= now + longest_s + TOLERANCE_S
+def _is_near(found: float, now: float, longest_s: float) -> bool:
+    return now - 86400.0 <= found <= now + longest_s + TOLERANCE_S
 
 
 def _checked(found: float, now: float, longest_s: float) -> Optional[float]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Dict, List, Optional, Union
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Union
 
 from .contract import Event
 
@@ -31,6 +31,14 @@ def parse_object(line: Union[bytes, str]) -> Optional[Dict[str, Any]]:
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def parse_objects(lines: Iterable[bytes]) -> Iterator[Dict[str, Any]]:
+    """Those of the lines that are JSON objects."""
+    for line in lines:
+        value = parse_object(line)
+        if value is not None:
+            yield value
 
 
 def _no_number(_constant: str) -> None:

@@ -68,6 +68,11 @@ class Complaint(NamedTuple):
     kind: Optional[str] = None  # None: judged by its text, once, at the end
 
 
+def failed_turn(text: str) -> Optional[Complaint]:
+    """What a final event or an error says; None when it says nothing."""
+    return Complaint(f"the turn failed: {text}") if text else None
+
+
 class Seen:
     """What the stream told. `ended_well` is the final event's word; None when it never came or had no known type."""
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from shunter.host.gitrun import GitResult, run_git
-from shunter.host.origin import QUIETLY, SSH_OPTIONS, failure_of
+from shunter.host.origin import QUIETLY, failure_of, quiet_ssh
 from shunter.wire.errors import ShunterError
 from shunter.wire.origin import public_url, sanitised
 
@@ -136,9 +135,7 @@ def _remote_git(
             ["config", "core.sshCommand"], git_dir=repo.git_dir, cwd=repo.root, user_config=True, own=False, allowed=()
         )
         own = found.text.strip() if found.status == 0 else ""
-    words = shlex.split(own) if own else ["ssh"]
-    plain = os.path.basename(words[0]) == "ssh"  # noqa: PTH119
-    env = {"GIT_SSH_COMMAND": f"{own or 'ssh'} {SSH_OPTIONS}" if plain else own, **more}
+    env = {"GIT_SSH_COMMAND": quiet_ssh(own), **more}
     return run_git(
         args,
         git_dir=git_dir,

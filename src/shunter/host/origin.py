@@ -88,13 +88,8 @@ class Origin:
             return GitResult(124, b"", exc.text.encode())
 
     def ssh_command(self) -> str:
-        """The account's own, made unable to ask anybody or to wait for ever."""
         asked = run_git(["config", "core.sshCommand"], user_config=True, base=self.environment, allowed=())
-        own = asked.text.strip() if asked.status == 0 else ""
-        words = shlex.split(own) if own else []
-        if own and os.path.basename(words[0] if words else "") != "ssh":
-            return own
-        return f"{own or 'ssh'} {SSH_OPTIONS}"
+        return quiet_ssh(asked.text.strip() if asked.status == 0 else "")
 
     def heads(self, *names: str) -> Dict[str, str]:
         """Object ids of refs by name. Raises what keeps origin from being asked."""
@@ -109,6 +104,17 @@ class Origin:
 
     def failure(self, done: GitResult) -> ShunterError:
         return failure_of(self.url, done)
+
+
+def quiet_ssh(own: str) -> str:
+    """An account's own ssh command ("": plain ssh), made unable to ask anybody or to wait for ever."""
+    try:
+        words = shlex.split(own)
+    except ValueError:
+        return own  # git will say what is wrong with it
+    if own and os.path.basename(words[0] if words else "") != "ssh":
+        return own
+    return f"{own or 'ssh'} {SSH_OPTIONS}"
 
 
 def failure_of(url: str, done: GitResult) -> ShunterError:

@@ -15,6 +15,7 @@ STATE_OF_OUTCOME = {
     contract.TIMED_OUT: TurnState.TIMED_OUT,
     contract.LOST: TurnState.LOST,
 }
+NOT_AT_HOME = ("PUBLISH_FAILED", "FETCH_FAILED")  # error codes of a turn whose work is on its host alone
 WELL_ENDED = (contract.DONE, contract.NEEDS_INPUT, contract.BLOCKED, contract.UNKNOWN, contract.NO_CHANGES)
 
 
@@ -33,7 +34,7 @@ def exit_status_of(turn: Turn) -> int:
         return CODES[turn.error_code].exit_status if turn.error_code in CODES else 70
     if end.outcome == contract.TIMED_OUT:
         return 124
-    if end.outcome == contract.LOST or turn.error_code in ("PUBLISH_FAILED", "FETCH_FAILED"):
+    if end.outcome == contract.LOST or turn.error_code in NOT_AT_HOME:
         return 70
     if end.outcome == contract.LAUNCH_FAILED:
         return CODES[turn.error_code or "INTERNAL"].exit_status

@@ -11,6 +11,7 @@ from ..git.forget import forget_task
 from ..git.transfer import import_kept, open_transfer
 from ..model.records import Task, Turn
 from ..model.states import UNDELIVERED, PushState, Step, TaskState, TurnState
+from ..policy.outcome import NOT_AT_HOME
 from ..store.briefs import remove_brief
 from ..store.contract import Store
 from ..wire.errors import ShunterError
@@ -73,7 +74,7 @@ def fetch_task(home: Home, prefix: str, *, checkout: str | None = None) -> TaskV
         ref = deliver_result(home.store, entry, home.places, task, publication, checkout=checkout)
     if ref is not None:
         home.store.mark_fetched(task.id, publication.head_oid, ref=ref, actor="user", now=time.time())
-    if turn.error_code in ("PUBLISH_FAILED", "FETCH_FAILED"):
+    if turn.error_code in NOT_AT_HOME:
         home.store.record_publication(turn.id, end, actor="user", now=time.time())
     return load_view(home.store, task.id)
 
@@ -123,7 +124,7 @@ def undelivered_on(home: Home, host: str) -> list[str]:
         return []
     tasks = home.store.list_tasks(states=[TaskState.OPEN, TaskState.LOST], limit=100_000)
     turns = home.store.load_latest_turns([task.id for task in tasks if task.host == host])
-    return sorted(turn.task_id for turn in turns.values() if turn.error_code in ("PUBLISH_FAILED", "FETCH_FAILED"))
+    return sorted(turn.task_id for turn in turns.values() if turn.error_code in NOT_AT_HOME)
 
 
 def refuse_unpushed(view: TaskView) -> None:
@@ -196,7 +197,7 @@ def reconcile(home: Home) -> list[Repair]:
         repairs += [Repair(turn.task_id, f"{turn.step}: asked again") for turn in home.store.open_turns()]
     for task in home.store.list_tasks(states=[TaskState.OPEN, TaskState.LOST], limit=100_000):
         turn = load_view(home.store, task.id).turn
-        if turn is None or turn.step != Step.SETTLED or turn.error_code not in ("FETCH_FAILED", "PUBLISH_FAILED"):
+        if turn is None or turn.step != Step.SETTLED or turn.error_code not in NOT_AT_HOME:
             continue
         try:
             fetch_task(home, task.id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..model.records import Attempt, Event, Push, Task, Turn
 from ..model.states import PushState, Step, TaskState
+from ..policy.outcome import NOT_AT_HOME
 from ..store.contract import Store
 from ..wire.record import dataclass
 
@@ -68,7 +69,7 @@ def ending_of(turn: Turn) -> str:
     """How a settled turn ended: the outcome's kind, or the turn's state when no agent ran."""
     if turn.outcome is None:
         return str(turn.state)
-    away = turn.error_code in ("PUBLISH_FAILED", "FETCH_FAILED")
+    away = turn.error_code in NOT_AT_HOME
     return f"{turn.outcome.outcome} (not at home)" if away else turn.outcome.outcome
 
 
