@@ -92,7 +92,8 @@ class TestDebian11:
         assert pool.world.git("show", f"{found['ref']}:kept.txt") == "kept"
         pool.world.run("close", task, running)
         assert "removed" in text_of(pool.world.run("host", "remove", "old", "--purge", "--yes"))
-        assert not pool.root_of(host).exists()
+        left = sorted(str(each) for each in pool.root_of(host).rglob("*"))
+        assert not pool.root_of(host).exists(), left
 
     def test_set_up_mends_an_outdated_helper_while_a_turn_runs_under_it(self, pool, boot):
         host = MachineHost(pool.lab, boot(), "old")

@@ -83,19 +83,21 @@ INSTALL = (
     't=os.path.join(b,"."+a[1]+"."+str(os.getpid()));f=open(t,"wb");f.write(s);f.flush();os.fsync(f.fileno());f.close();'
     "os.rename(t,os.path.join(b,a[1]));print();print(d)"
 )
-# Only what shunter made, and the directory itself when nothing else is left in it. a = [data root]
-# It is moved aside first; what an earlier purge moved and did not get to goes, too. No link is followed.
+# Only what shunter made. a = [data root]. The directory is moved aside as a whole, so that a helper that still has a
+# session makes nothing anew in it; where it holds files of somebody, only ours are moved. What an earlier purge moved
+# and did not get to goes, too. No link is followed.
 PURGE = (
-    BEGIN + f'o={json.dumps(OURS)};import shutil,glob;j=os.path.join;k=glob.glob(j(glob.escape(d),".removing-*"));'
-    "h=[n for n in o if os.path.lexists(j(d,n))];"
+    BEGIN + f"o={json.dumps(OURS)};import shutil,glob;j=os.path.join;g=glob.escape(d);"
+    'k=glob.glob(g+".removing-*")+glob.glob(j(g,".removing-*"));n=os.listdir(d) if os.path.isdir(d) else [];'
+    'h=[x for x in n if x in o];y=[x for x in n if x not in o and not x.startswith(".removing-")];'
     'h and (os.path.isdir(j(d,"bin")) and os.path.isdir(j(d,"jobs")) or sys.exit("not a data root: "+d));'
-    't=j(d,".removing-"+str(os.getpid()));h and (k.append(t),os.mkdir(t),[os.rename(j(d,n),j(t,n)) for n in h]);'
+    't=(j(d,".removing-") if y else d+".removing-")+str(os.getpid());h and k.append(t);'
+    "h and ((os.mkdir(t),[os.rename(j(d,x),j(t,x)) for x in h]) if y else os.rename(d,t));"
     "m=lambda p:os.path.islink(p) or os.lstat(p).st_uid==os.getuid() and os.chmod(p,0o700);"
-    "[m(j(w,n)) for t in k for w,s,f in os.walk(t) for n in s];"
+    "[m(j(w,x)) for t in k for w,s,f in os.walk(t) for x in s];"
     "[shutil.rmtree(t,ignore_errors=True) for t in k];r=[t for t in k if os.path.exists(t)];"
     'r and sys.exit("part of it could not be removed: "+r[0]);'
-    "l=os.listdir(d) if os.path.isdir(d) else [];os.path.isdir(d) and not l and os.rmdir(d);"
-    'print();print(("removed "+d if not l else "removed what shunter had in "+d+"; other files there stay") if k'
+    'print();print(("removed what shunter had in "+d+"; other files there stay" if y else "removed "+d) if k'
     ' else "nothing was there")'
 )
 
