@@ -32,6 +32,7 @@ from shunter.wire.ids import checked_id, checked_oid, is_host_name
 from .repository import Repository
 
 _MAX_LENDERS = 64
+_UNPACK_LIMIT = 100  # from so many objects on a pack stays one, as in git's own transfer.unpackLimit
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,12 +194,18 @@ def fetch_result(
     *,
     ssh_command: str | None = None,
     kept: bool = False,
+    pack: bytes | None = None,
 ) -> None:
     """Fetch the published branch of a task; afterwards `head_oid` and all it needs is in the transfer repository.
 
-    Judged by the object, not the exit status. `kept`: also the refs of other finished work. Raises FETCH_FAILED.
+    Judged by the object, not the exit status. `kept`: also the refs of other finished work. `pack`: what came already;
+    nothing is fetched when that was all. Raises FETCH_FAILED.
     """
     ref = held_result_ref(task_id)
+    if pack is not None and not kept:
+        known = f"--glob={base_ref(task_id)}"
+        if take_pack(transfer.path, pack, ref=ref, oid=checked_oid(head_oid), known=known):
+            return
     refspecs = [f"+{result_ref(task_id)}:{ref}"]
     if kept:
         refspecs.append(f"+{kept_prefix(task_id)}*:{kept_prefix(task_id)}*")
@@ -250,11 +257,31 @@ def no_rewriting(url: str) -> tuple[str, ...]:
     return (f"url.{url}.insteadOf={url}", f"url.{url}.pushInsteadOf={url}")
 
 
-def import_result(repo: Repository, transfer: Transfer, host_name: str, task_id: str, head_oid: str) -> Imported:
+def take_pack(git_dir: str, pack: bytes, *, ref: str, oid: str, known: str, config: tuple[str, ...] = ()) -> bool:
+    """Unpack, prove the commit complete short of what the refs `known` reach, and only then let the ref stand there.
+
+    False, and no ref has moved: the pack was not all that was needed, or is no pack, or the ref cannot be written.
+    """
+    is_small = int.from_bytes(pack[8:12], "big") < _UNPACK_LIMIT
+    unpack = ["unpack-objects", "-q", "--strict"] if is_small else ["index-pack", "--stdin", "--fix-thin", "--strict"]
+    steps: tuple[tuple[list[str], bytes | None], ...] = (
+        (unpack, pack),
+        (["rev-list", "--objects", "--quiet", oid, "--not", known, "--"], None),
+        (["update-ref", ref, oid], None),
+    )
+    return all(
+        run_git(args, git_dir=git_dir, stdin=stdin, config=config, allowed=()).status == 0 for args, stdin in steps
+    )
+
+
+def import_result(
+    repo: Repository, transfer: Transfer, host_name: str, task_id: str, head_oid: str, *, pack: bytes | None = None
+) -> Imported:
     """The one write into the user's repository: objects, and one remote-tracking ref. A second call changes nothing.
 
-    No FETCH_HEAD, reflog, tags, configuration, hooks, submodules or garbage collection. Raises FETCH_FAILED and says
-    where the result is kept.
+    No FETCH_HEAD, reflog, tags, configuration, hooks, submodules or garbage collection. `pack`: of the result less its
+    base, for which git need not go through the transfer repository. Raises FETCH_FAILED and says where the result is
+    kept.
     """
     if not is_host_name(host_name):
         raise ShunterError("FETCH_FAILED", f"{host_name!r} cannot be part of a ref name")
@@ -268,6 +295,8 @@ def import_result(repo: Repository, transfer: Transfer, host_name: str, task_id:
         f"refs/remotes/shunter/{host_name}/task/{checked_id(task_id)}",
         f"refs/remotes/shunter-results/{host_name}-task-{task_id}",
     ):
+        if pack is not None and take_pack(repo.common_dir, pack, ref=ref, oid=head_oid, known="--all", config=_INTO):
+            return Imported(ref, head_oid)
         if _ref_oid(repo, ref) == head_oid:
             return Imported(ref, head_oid)
         done = _import(repo, transfer, f"+{source}:{ref}")
@@ -300,15 +329,17 @@ def _import(repo: Repository, transfer: Transfer, refspec: str) -> GitResult:
         ["fetch", "--quiet", *_FETCH_ONLY, "--refmap=", "--update-shallow", "--", transfer.path, refspec],
         git_dir=repo.common_dir,
         config=(
+            *_INTO,
             *no_rewriting(transfer.path),
-            "core.logAllRefUpdates=false",
             "fetch.writeCommitGraph=false",
-            "core.filesRefLockTimeout=5000",  # the user's own git may hold a lock for a moment
-            "core.packedRefsTimeout=5000",
             "protocol.file.allow=always",
         ),
         allowed=(),
     )
+
+
+# For writing into the user's repository, whose own git may hold a lock for a moment.
+_INTO = ("core.logAllRefUpdates=false", "core.filesRefLockTimeout=5000", "core.packedRefsTimeout=5000")
 
 
 def _ref_oid(repo: Repository, ref: str) -> str | None:
