@@ -74,7 +74,6 @@ def _small_pack(entry: HostEntry, task: Task, publication: Publication) -> bytes
         return None  # an older helper does not know the method
 
 
-
 def find_checkout(store: Store, task: Task, checkout: str | None) -> Repository:
     """The checkout that the task came from, or the given one of the same project. Raises FETCH_FAILED."""
     place = store.load_project(task).worktree

@@ -209,7 +209,8 @@ def _checkout(building: str, record: WorkspaceRecord, start_oid: str) -> None:
         ["reset", "--quiet", "--hard", start_oid, "--"],
         git_dir=git_dir,
         work_tree=building,
-        config=("checkout.workers=0",),  # as many as there are processors; small trees stay with one
+        # As many processes as there are processors; for a small tree starting them takes longer than its files.
+        config=("checkout.workers=0", "checkout.thresholdForParallelism=1000"),
         allowed=(),
     )
     if done.status != 0:
