@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import time
@@ -23,6 +22,7 @@ from ..wire.ids import checked_id, checked_oid
 from .durable import make_scratch, remove
 from .flock import hold_lock
 from .gitrun import GitResult, git_argv, git_environment, os_errors, raise_failed, run_git, write_atomically
+from .remove import remove_tree
 
 STALE_AFTER_S = 86_400.0
 LOCK_HELD_S = 10.0  # longer than any git writes one ref
@@ -269,6 +269,6 @@ def _sweep(directory: str, prefixes: Tuple[str, ...], *, older_than_s: float) ->
         for entry in entries:
             if entry.name.startswith(prefixes) and entry.stat(follow_symlinks=False).st_mtime <= oldest:
                 if entry.is_dir(follow_symlinks=False):
-                    shutil.rmtree(entry.path, ignore_errors=True)
+                    remove_tree(entry.path)
                 else:
                     os.unlink(entry.path)

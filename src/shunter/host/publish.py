@@ -146,7 +146,9 @@ class _Job:
     def _leftover_tree(self, index: PrivateIndex, left_out: List[str], *, has_attributes: bool) -> Optional[str]:
         """Tree of the files as they are; None when they are as committed, or all gone."""
         status = index.status(looks_again=False)
-        status = with_changes(status, changed=really_changed(status, self.workspace))
+        attributes = has_attributes or self._attributes_above([*status.changed, *status.untracked])
+        if attributes:
+            status = with_changes(status, changed=really_changed(status, self.workspace))
         replaced = [path for path in (*status.deleted, *status.changed) if self._is_repository(path)]
         left_out += [f"a repository of its own: {os.fsdecode(path)!r}" for path in (*status.nested, *replaced)]
         left_out += [f"a directory that cannot be read: {os.fsdecode(path)!r}" for path in index.closed]
@@ -155,13 +157,23 @@ class _Job:
         if os.listdir(self.workspace) in ([], [".git"]):
             self.notices.append("every file is missing from the working tree; that was not committed")
             return None
-        is_new = any(path.endswith(b".gitattributes") for path in status.untracked)
-        hidden = self._encrypted(index, [*status.changed, *status.untracked]) if has_attributes or is_new else set()
+        hidden = self._encrypted(index, [*status.changed, *status.untracked]) if attributes else set()
         kept = with_changes(status, changed=tuple(path for path in status.changed if path not in hidden))
         written = write_tree(index, choose=lambda path: path not in hidden, status=kept)
         left_out += [f"its filter is not available here: {os.fsdecode(path)!r}" for path in sorted(hidden)]
         left_out += [f"not readable: {os.fsdecode(path)!r}" for path in written.unreadable]
         return written.tree
+
+    def _attributes_above(self, paths: List[bytes]) -> bool:
+        """Whether git would find a .gitattributes for any of these, ignored ones included."""
+        above = {b""}
+        for path in paths:
+            parent = os.path.dirname(path)
+            while parent not in above:
+                above.add(parent)
+                parent = os.path.dirname(parent)
+        root = os.fsencode(self.workspace)
+        return any(os.path.lexists(os.path.join(root, each, b".gitattributes")) for each in above)
 
     def _encrypted(self, index: PrivateIndex, paths: List[bytes]) -> Set[bytes]:
         stdin = b"".join(path + b"\0" for path in paths)

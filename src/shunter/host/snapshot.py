@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import stat
 from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
@@ -22,6 +21,7 @@ from ..wire.errors import ShunterError
 from ..wire.record import dataclass
 from .durable import make_scratch
 from .gitrun import GitResult, alternates_line, os_errors, run_git
+from .remove import remove_tree
 
 _NULL_MODE = b"000000"
 
@@ -199,7 +199,7 @@ def private_index(
             index.git(["read-tree", seed])
         yield index
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        remove_tree(directory)
 
 
 def copy_index(source: str, target: str) -> bool:
@@ -214,7 +214,8 @@ def copy_index(source: str, target: str) -> bool:
         if not stat.S_ISREG(before.st_mode):
             raise ShunterError("IO", f"{source} is no regular file")
         with open(target, "wb") as copy:
-            shutil.copyfileobj(file, copy, 1 << 20)
+            for block in iter(lambda: file.read(1 << 20), b""):
+                copy.write(block)
     os.utime(target, ns=(before.st_mtime_ns, before.st_mtime_ns))
     return True
 
@@ -290,7 +291,8 @@ def write_tree(index: PrivateIndex, *, choose: Callable[[bytes], bool], status: 
 def really_changed(status: Status, work_tree: str) -> Tuple[bytes, ...]:
     """The `changed` paths less those whose bytes are exactly what the index has.
 
-    Where stored line endings contradict the attributes, git calls an untouched file modified; nobody changed it.
+    Where stored line endings contradict the attributes, git calls an untouched file modified; nobody changed it. So
+    there is nothing to ask where no attributes are.
     """
     root = os.fsencode(work_tree)
     pairs = zip(status.changed, status.changed_from)

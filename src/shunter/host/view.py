@@ -10,13 +10,13 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import stat
 from typing import FrozenSet, Iterator, List, Optional, Set, Tuple
 
 from ..wire.record import dataclass
 from .durable import make_scratch
 from .gitrun import alternates_line, run_git, write_atomically
+from .remove import remove_tree
 from .workspace import copy_shallow
 
 VIEW_PREFIX = ".view-"
@@ -60,12 +60,12 @@ def open_view(workspace: str, mirror: str, object_format: str) -> Iterator[View]
     parent = os.path.dirname(os.path.abspath(workspace))
     for entry in os.listdir(parent):  # what a killed publisher left; the caller holds the workspace's lock
         if entry.startswith(VIEW_PREFIX):
-            shutil.rmtree(os.path.join(parent, entry), ignore_errors=True)
+            remove_tree(os.path.join(parent, entry))
     git_dir = make_scratch(parent, VIEW_PREFIX)
     try:
         yield _fill(git_dir, workspace, mirror, object_format)
     finally:
-        shutil.rmtree(git_dir, ignore_errors=True)
+        remove_tree(git_dir)
 
 
 def _fill(git_dir: str, workspace: str, mirror: str, object_format: str) -> View:
