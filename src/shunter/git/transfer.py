@@ -24,7 +24,7 @@ from shunter.host.gitrun import (
     run_git,
     write_atomically,
 )
-from shunter.host.mirror import base_ref, kept_prefix, result_ref
+from shunter.host.mirror import base_ref, drop_stale_lock, kept_prefix, result_ref
 from shunter.host.workspace import copy_shallow
 from shunter.wire.errors import ShunterError
 from shunter.wire.ids import checked_id, checked_oid, is_host_name
@@ -53,7 +53,9 @@ class Transfer:
 
     def pin(self, task_id: str, oid: str) -> None:
         """Let the task's base ref stand at a commit, so that nothing here forgets it."""
-        run_git(["update-ref", base_ref(task_id), checked_oid(oid)], git_dir=self.path)
+        ref = base_ref(task_id)
+        drop_stale_lock(f"{self.path}/{ref}.lock")
+        run_git(["update-ref", ref, checked_oid(oid)], git_dir=self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +204,7 @@ def fetch_result(
     nothing is fetched when that was all. Raises FETCH_FAILED.
     """
     ref = held_result_ref(task_id)
+    drop_stale_lock(f"{transfer.path}/{ref}.lock")
     if pack is not None and not kept:
         known = f"--glob={base_ref(task_id)}"
         if take_pack(transfer.path, pack, ref=ref, oid=checked_oid(head_oid), known=known):

@@ -151,7 +151,7 @@ def _ensure_hook(path: str) -> bool:
 def pin_base(mirror: str, task_id: str, oid: str) -> bool:
     """True when the mirror has the whole commit and the task's base ref now stands, so that no push is needed."""
     ref = base_ref(task_id)
-    _drop_stale_lock(os.path.join(mirror, ref + ".lock"))
+    drop_stale_lock(os.path.join(mirror, ref + ".lock"))
     if not _is_proved(mirror, checked_oid(oid)):
         # Everything reachable is looked for, short of what other refs prove to be there: a part is no base.
         args = ["rev-list", "--objects", "--quiet", oid, "--not", "--all", "--"]
@@ -198,7 +198,7 @@ def move_ref(mirror: str, ref: str, oid: str) -> None:
     run_git(["update-ref", ref, oid], git_dir=mirror, code="PUBLISH_FAILED")
 
 
-def _drop_stale_lock(path: str) -> None:
+def drop_stale_lock(path: str) -> None:
     """Of a git that died with the machine; one at work holds it for a moment, in which it must not be taken away."""
     try:
         if time.time() - os.stat(path).st_mtime > LOCK_HELD_S:

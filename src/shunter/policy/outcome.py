@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..agents import contract
-from ..model.records import Turn
-from ..model.states import TurnState
+from ..model.records import Push, Turn
+from ..model.states import UNDELIVERED, TurnState
 from ..wire.errors import CODES
 from ..wire.messages import End
 
@@ -45,6 +45,11 @@ def exit_status_of(turn: Turn) -> int:
     if end.outcome == contract.CANCELLED:
         return 143
     return 0 if end.outcome in WELL_ENDED and end.outcome != contract.BLOCKED else 1
+
+
+def push_status_of(push: Push | None) -> int:
+    """70 while origin lacks what it was to have: the result is not where it was wanted, however well the agent did."""
+    return 70 if push is not None and push.state in UNDELIVERED else 0
 
 
 def worst_status(turns: Sequence[Turn]) -> int:

@@ -250,3 +250,13 @@ def test_a_shallow_mirror_has_no_pack(world: World, user_repo: Path) -> None:
     _, transfer, head = a_result(world, user_repo)
     Path(world.mirror, "shallow").write_text(git(user_repo, "rev-parse", "HEAD") + "\n")
     assert world.pack(transfer, head) is None
+
+
+@both_ways
+def test_a_lock_that_a_power_cut_at_home_left_does_not_stop_a_result(world: World, user_repo: Path) -> None:
+    repo, transfer, head = a_result(world, user_repo)
+    for ref in (f"refs/shunter/results/{TASK}", f"refs/shunter/bases/{TASK}"):
+        lock = write(Path(transfer.path, ref + ".lock"), "")
+        os.utime(lock, (1, 1))
+    transfer.pin(TASK, repo.head_oid)
+    assert world.bring_home(repo, transfer, head).endswith(TASK)

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from ...policy.outcome import exit_status_of
+from ...policy.outcome import exit_status_of, push_status_of
 from ...service.actions import wait_push
 from ...service.home import Home
 from ...service.submit import SubmitAsk, submit_task
@@ -131,7 +131,7 @@ def finish_waiting(ctx: click.Context, home: Home, task_id: str, *, as_json: boo
 
         say(render_result(view))
     assert view.turn is not None
-    ctx.exit(exit_status_of(view.turn))
+    ctx.exit(exit_status_of(view.turn) or push_status_of(view.push))
 
 
 def read_prompt(prompt: str | None, prompt_file: Path | None) -> bytes:
