@@ -12,6 +12,7 @@ is as in DEFAULT. A step is one of
     {"bytes": n}           n bytes without a newline
     {"large": n}           an answer with n bytes that nobody asked for
     {"exit": n}            its end                 {"signal": n}     likewise
+    {"mute": true}         it closes its stdout and does nothing more
     {"hang": true}         it does nothing more and ignores its stdin
     {"deaf": true}         it ignores SIGTERM      {"child": true}   it leaves a process of another session behind
 
@@ -94,7 +95,9 @@ def play(step: dict[str, Any], heard: dict[str, Any]) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     elif kind == "child":
         subprocess.Popen(["sleep", "1000"], start_new_session=True)
-    elif kind == "hang":
+    elif kind in ("hang", "mute"):
+        if kind == "mute":
+            os.close(1)
         while True:
             time.sleep(1000)
 

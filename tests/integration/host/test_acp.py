@@ -50,10 +50,16 @@ class Scripted:
         session: str | None = None,
         permission: str = "unattended",
         prompt: str = "do it",
+        start_limit_s: float | None = None,
         **more: Any,
     ) -> Attempt:
         given = self.options(script, session=session, permission=permission, prompt=prompt)
-        return self.world.start(*given.pop("argv"), **given, **more)
+        argv = list(given.pop("argv"))
+        if start_limit_s is not None:
+            argv[4] = (
+                f"{argv[4].removesuffix('main()')}import shunter.host.acp as a;a.START_LIMIT_S={start_limit_s};main()"
+            )
+        return self.world.start(*argv, **given, **more)
 
     def end(self, attempt: Attempt) -> End:
         status: AttemptStatus = self.world.wait(attempt)
@@ -243,6 +249,7 @@ def test_a_program_that_is_not_there(scripted: Scripted) -> None:
         ({"signal": signal.SIGSEGV}, "crashed", "exit status 139 (SIGSEGV)"),
         ({"error": {"code": -32000, "message": "Authentication required"}}, "auth", "Authentication required"),
         ({"bytes": 50 << 20}, "failed", "a line of more than 8 MiB"),
+        ({"mute": True}, "failed", "the agent closed its output before it answered session/prompt"),
         ({"large": 2 << 20}, "failed", "a reason that the protocol does not know: ''"),
     ],
 )
@@ -267,6 +274,11 @@ def test_an_agent_that_does_not_get_as_far(scripted: Scripted, script: Any, outc
     _, end = scripted.run(script)
     assert end.outcome == outcome
     assert words in end.evidence
+
+
+def test_an_agent_that_never_answers_at_all_is_given_up(scripted: Scripted) -> None:
+    attempt = scripted.start({"initialize": [{"hang": True}]}, start_limit_s=1.0)
+    assert scripted.end(attempt).evidence == "the agent did not answer initialize within 1 s"
 
 
 def test_lines_that_are_no_messages_are_told_and_do_no_harm(scripted: Scripted) -> None:
