@@ -7,6 +7,7 @@ is as in DEFAULT. A step is one of
 
     {"update": {…}}        a session/update        {"raw": "…"}      a line of stdout
     {"request": [m, {…}]}  a request; its answer is waited for
+    {"option": n}          a request for permission with an option whose id is so long; no answer is waited for
     {"result": {…}}        the answer              {"error": {…}}    likewise
     {"later": {…}}         a session/update behind the answer, from a thread
     {"bytes": n}           n bytes without a newline
@@ -78,6 +79,9 @@ def play(step: dict[str, Any], heard: dict[str, Any]) -> None:
     elif kind == "request":
         say({"id": "r", "method": value[0], "params": value[1]})
         hear()
+    elif kind == "option":
+        options = [{"optionId": "x" * value, "kind": "allow_once", "name": "yes"}]
+        say({"id": "o", "method": "session/request_permission", "params": {"toolCall": {}, "options": options}})
     elif kind == "raw":
         sys.stdout.buffer.write(value.encode("utf-8", "surrogateescape") + b"\n")
         sys.stdout.buffer.flush()

@@ -22,6 +22,7 @@ import sys
 import time
 from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
+from .. import __version__
 from ..agents.consent import Calls, answer_request
 from ..agents.contract import SESSION_UNKNOWN
 from ..agents.options import is_session_id
@@ -36,6 +37,7 @@ START_LIMIT_S = 180.0  # for `initialize`, which a program that speaks another l
 # Updates that a session with a history replays; others, such as the commands of the agent, come with an empty one too.
 CONVERSATION = ("user_message_chunk", "agent_message_chunk", "agent_thought_chunk", "tool_call")
 OWN_LIMIT_BYTES = 1 << 20
+UNSENT_LIMIT_BYTES = 8 << 20
 QUIET_S = 0.3  # without an update after session/load, until what it replays is at its end (Gemini answers before it)
 REPLAY_LIMIT_S = 10.0
 PAUSE_S = 1.0  # without a word, then the whole lines of a message are told
@@ -57,7 +59,7 @@ class Client:
         self.deadline: Optional[float] = None
         self.replayed = 0
         self.replay_ends = 0.0
-        self.answered = self.failed = self.ended_well = False
+        self.prompted = self.answered = self.failed = self.ended_well = False
         self.stopping = False
         self.lines, self.pieces, self.calls = Lines(), Pieces(), Calls()
         self.last = b""
@@ -88,7 +90,7 @@ class Client:
             {
                 "protocolVersion": PROTOCOL_VERSION,
                 "clientCapabilities": {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False},
-                "clientInfo": {"name": "shunter", "title": "shunter", "version": "1"},
+                "clientInfo": {"name": "shunter", "title": "shunter", "version": __version__},
             },
             self.take_initialized,
         )
@@ -232,6 +234,8 @@ class Client:
     def send(self, message: Dict[str, Any]) -> None:
         self.unsent += to_line({"jsonrpc": "2.0", **message})
         self.send_rest()
+        if len(self.unsent) > UNSENT_LIMIT_BYTES:
+            self.fail(self.open_request(), text="the agent asks without reading what it is answered")
 
     def send_rest(self) -> None:
         """As much as the pipe takes; an agent that does not read must not keep us from reading."""
@@ -289,9 +293,9 @@ class Client:
         elif "id" in message:
             self.show(line)
             self.answer(message, method)
-        elif self.step == "replaying" and method == "session/update":
+        elif self.resumes and not self.prompted and method == "session/update":
             self.replayed += text_at(message, "params", "update", "sessionUpdate") in CONVERSATION
-            if not self.asked:
+            if self.step == "replaying" and not self.asked:
                 self.deadline = min(self.replay_ends, time.monotonic() + QUIET_S)
         else:
             frame = frame_of(message)
@@ -378,7 +382,7 @@ class Client:
     def send_prompt(self) -> None:
         if self.stopping:
             return
-        self.step = "working"
+        self.step, self.prompted = "working", True
         prompt = [{"type": "text", "text": self.prompt}]
         self.ask("session/prompt", {"sessionId": self.session_id, "prompt": prompt}, self.take_end)
 
@@ -395,8 +399,7 @@ class Client:
             self.tell(
                 shunter="answer", to=bounded(method, 200), answer="not found", why="this client does not offer it"
             )
-            error = {"code": METHOD_NOT_FOUND, "message": "Method not found", "data": {"method": method}}
-            self.send({"id": number, "error": error})
+            self.send({"id": number, "error": {"code": METHOD_NOT_FOUND, "message": "Method not found"}})
             return
         found = answer_request(params, self.calls, permission=self.permission, is_inside=self.is_inside)
         about = bounded(text_at(params, "toolCall", "title"), 1000)

@@ -154,6 +154,16 @@ def test_what_is_replayed_behind_the_answer_is_no_part_of_the_turn_either(script
     assert scripted.own(attempt, "session")[0]["replayed"] == 1
 
 
+def test_a_cancel_while_a_session_is_loaded_tells_nothing_of_it(scripted: Scripted) -> None:
+    earlier = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "earlier\n"}}
+    steps = [{"raw": "loading"}, {"update": earlier}, {"later": earlier}, {"deaf": True}]
+    attempt = scripted.start({"session/load": steps}, session="s-9", limits=PATIENT)
+    scripted.wait_line(attempt, b"loading")
+    scripted.world.cancel(attempt)
+    assert scripted.end(attempt).outcome == "cancelled"
+    assert [line.get("shunter") for line in scripted.lines(attempt)] == ["noise"]
+
+
 @pytest.mark.parametrize(
     ("script", "words"),
     [
@@ -274,6 +284,11 @@ def test_an_agent_that_does_not_get_as_far(scripted: Scripted, script: Any, outc
     _, end = scripted.run(script)
     assert end.outcome == outcome
     assert words in end.evidence
+
+
+def test_an_agent_that_asks_and_does_not_listen_is_given_up(scripted: Scripted) -> None:
+    _, end = scripted.run({"session/prompt": [{"option": 4 << 20}] * 3 + [{"hang": True}]})
+    assert (end.outcome, end.evidence) == ("failed", "the agent asks without reading what it is answered")
 
 
 def test_an_agent_that_never_answers_at_all_is_given_up(scripted: Scripted) -> None:
