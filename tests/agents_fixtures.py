@@ -45,6 +45,11 @@ class AgentClis:
         options = {"gemini": ("-m", "gemini-2.5-pro"), "qwen": ("--auth-type", "openai")}.get(agent, ())
         return (program, *options)
 
+    def acp_command(self, agent: str, url: str) -> tuple[str, ...]:
+        """The same agent over the Agent Client Protocol, asking for permission as it does by itself."""
+        options = {"opencode": ("acp",), "gemini": ("--acp", "--skip-trust")}.get(agent, ("--acp",))
+        return (*self.command(agent, url), *options)
+
     def environment(self, agent: str, url: str, home: AgentHome) -> dict[str, str]:
         """`[agents.NAME] env = {...}`: where the agent keeps its things, its provider, and no attempt to go out."""
         own = {"HOME": str(home.path), "GIT_CONFIG_NOSYSTEM": "1", "SCRIPTED_KEY": "sk-fake"}

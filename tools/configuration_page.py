@@ -20,8 +20,8 @@ all faults at once. `shunter config show` prints every effective value and where
 - `~/.config/shunter/config.toml` (or `$XDG_CONFIG_HOME/shunter/config.toml`, or the file that `SHUNTER_CONFIG` names):
   yours. Without it there is one host, `local`, with one slot.
 - `shunter.toml` at the root of a project: defaults for its tasks, the keys of `[defaults]` without a table. It comes
-  with a cloned repository, so it can neither give a command line (`agent = "exec:…"`) nor take the sandbox away
-  (`permission = "unattended"`).
+  with a cloned repository, so it can neither give a command line (`agent = "exec:…"` or `"acp:…"`) nor take
+  the sandbox away (`permission = "unattended"`).
 
 The command line wins over the project, the project over your file, your file over what is built in.
 

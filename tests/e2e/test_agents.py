@@ -5,6 +5,7 @@ Nothing else is replaced: the installed command, its dispatcher, the helper, git
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import subprocess
@@ -19,6 +20,7 @@ PROJECT = Path(__file__).parents[2]
 AGENTS = ("codex", "claude", "opencode", "gemini", "qwen", "copilot")
 # What no CLI can do differently is tried with the two that start quickly.
 QUICK = ("codex", "claude")
+OVER_ACP = ("opencode", "gemini", "qwen", "copilot")
 # Qwen Code asks again and again after a 429; what ends it is an account without money. Gemini does not tell until when.
 LIMITS = {"codex": "openai-limit", "claude": "anthropic-limit", "gemini": "gemini-limit", "qwen": "chat-balance"}
 
@@ -36,10 +38,20 @@ def project(world: World) -> World:
 def use_agent(world: World, agent: str, script: str, agent_clis, agent_home, scripted_model) -> None:
     """What a user would write into the configuration, and a profile for the key."""
     url = scripted_model.url(script)
-    command = agent_clis.command(agent, url)
+    configure(
+        world, f"[agents.{agent}]\n", agent_clis.command(agent, url), agent_clis.environment(agent, url, agent_home)
+    )
+
+
+def use_acp(world: World, agent: str, script: str, agent_clis, agent_home, scripted_model) -> None:
+    url = scripted_model.url(script)
     variables = agent_clis.environment(agent, url, agent_home)
+    configure(world, '[agents.mine]\nadapter = "acp"\n', agent_clis.acp_command(agent, url), variables)
+
+
+def configure(world: World, entry: str, command: tuple[str, ...], variables: dict[str, str]) -> None:
     env = ", ".join(f"{name} = {json.dumps(value)}" for name, value in variables.items())
-    world.configure(more=f"[agents.{agent}]\ncommand = {json.dumps(command)}\nenv = {{{env}}}\n")
+    world.configure(more=f"{entry}command = {json.dumps(command)}\nenv = {{{env}}}\n")
 
 
 @pytest.mark.parametrize("agent", QUICK)
@@ -189,6 +201,102 @@ def test_a_cancelled_turn_leaves_no_process_of_the_agent(project, agent, agent_c
     (status,) = project.wait(task)
     assert status["turn"]["state"] == "cancelled"
     project.assert_nothing_left_over()
+
+
+def first_turn_over_acp(project: World, agent: str) -> tuple[dict, str]:
+    """The record of a turn that committed, and what its log shows."""
+    first = project.json("submit", "-a", "mine", "--wait", "remember the word heliotrope")
+    end = first["turn"]["outcome"]
+    assert (first["phrase"], end["structured"], end["summary"]) == ("done", True, "The file is committed."), end
+    assert (end["permission"], end["usage"]["output_tokens"] > 0, end["exit_code"]) == ("unattended", True, 0), end
+    assert project.git("rev-list", "--count", f"HEAD..{first['ref']}") == "1"
+    shown = project.out("logs", first["id"])
+    assert "git commit -q -m" in shown and "The file is committed." in shown
+    assert agent == "opencode" or "session/request_permission" in shown, "the others ask before they run a command"
+    return first, shown
+
+
+# Gemini loses a session that is loaded in the minute of the clock in which it began.
+@pytest.mark.parametrize("agent", [agent for agent in OVER_ACP if agent != "gemini"])
+def test_over_acp_a_follow_up_goes_on_in_the_same_conversation(project, agent, agent_clis, agent_home, scripted_model):
+    use_acp(project, agent, "commit", agent_clis, agent_home, scripted_model)
+    first, shown = first_turn_over_acp(project, agent)
+    asked = len(scripted_model.requests)
+    second = project.json("say", first["id"], "--wait", "and which word was it?")
+    assert (second["phrase"], second["session_id"]) == ("done", first["session_id"]), project.log()
+    carried = [text for each in scripted_model.requests[asked:] for text in each.users]
+    assert any("heliotrope" in text for text in carried) and any("which word was it" in text for text in carried)
+    assert project.git("rev-list", "--count", f"HEAD..{second['ref']}") == "2"
+    used = [each["turn"]["outcome"]["usage"]["output_tokens"] for each in (first, second)]
+    assert used[0] == used[1], "nothing of what was replayed counts"
+    assert project.out("logs", second["id"]).count("git commit -q -m") == shown.count("git commit -q -m")
+    project.assert_nothing_left_over()
+
+
+def test_over_acp_gemini_commits(project, agent_clis, agent_home, scripted_model):
+    use_acp(project, "gemini", "commit", agent_clis, agent_home, scripted_model)
+    first_turn_over_acp(project, "gemini")
+
+
+@pytest.mark.parametrize("agent", OVER_ACP)
+def test_over_acp_a_cancelled_turn_leaves_no_process_of_the_agent(
+    project, agent, agent_clis, agent_home, scripted_model
+):
+    use_acp(project, agent, "slow", agent_clis, agent_home, scripted_model)
+    task = project.out("submit", "-a", "mine", "do it")
+    eventually(lambda: any(b"time.sleep(600)" in line for line in command_lines(project)), limit_s=120)
+    project.out("cancel", task)
+    (status,) = project.wait(task)
+    assert status["turn"]["state"] == "cancelled"
+    project.assert_nothing_left_over()
+
+
+def command_lines(world: World) -> list[bytes]:
+    found = []
+    for pid in world.tagged_processes():
+        with contextlib.suppress(OSError):
+            found.append(Path(f"/proc/{pid}/cmdline").read_bytes())
+    return found
+
+
+def test_over_acp_a_turn_that_is_interrupted_goes_on_in_its_session(project, agent_clis, agent_home, scripted_model):
+    use_acp(project, "copilot", "slow", agent_clis, agent_home, scripted_model)
+    task = project.out("submit", "-a", "mine", "remember the word heliotrope")
+    eventually(lambda: any(b"time.sleep(600)" in line for line in command_lines(project)), limit_s=120)
+    session = project.json("status", task)["session_id"]
+    asked = len(scripted_model.requests)
+    project.out("say", task, "--interrupt", "do something else")
+    eventually(lambda: len(scripted_model.requests) > asked, limit_s=120)
+    project.out("cancel", task)
+    (status,) = project.wait(task)
+    assert (status["turn"]["number"], status["session_id"]) == (2, session)
+    users = scripted_model.requests[asked].users
+    assert any("heliotrope" in text for text in users) and any("do something else" in text for text in users)
+    project.assert_nothing_left_over()
+
+
+@pytest.mark.parametrize(
+    ("agent", "script", "phrase"), [("opencode", "openai-401", "auth"), ("gemini", "gemini-limit", "limit")]
+)
+def test_over_acp_a_refusal_of_the_provider_is_told_apart(
+    project, agent, script, phrase, agent_clis, agent_home, scripted_model
+):
+    use_acp(project, agent, script, agent_clis, agent_home, scripted_model)
+    record = project.json("submit", "-a", "mine", "--wait", "do it", status=None)
+    assert record["phrase"] == phrase, record
+
+
+def test_over_acp_a_session_that_is_lost_is_told_and_a_fresh_one_is_offered(
+    project, agent_clis, agent_home, scripted_model
+):
+    use_acp(project, "copilot", "ask", agent_clis, agent_home, scripted_model)
+    first = project.json("submit", "-a", "mine", "--wait", "first", status=None)
+    assert (first["phrase"], first["turn"]["outcome"]["structured"]) == ("needs_input", True)
+    shutil.rmtree(agent_home.path / ".copilot")
+    lost = project.json("say", first["id"], "second", "--wait", status=1)
+    assert lost["phrase"] == "usage_error" and lost["turn"]["outcome"]["evidence"].startswith("session unknown"), lost
+    assert f"shunter say {first['id']} --fresh" in project.out("result", first["id"])
+    assert project.json("say", first["id"], "--fresh", "third", "--wait", status=None)["phrase"] == "needs_input"
 
 
 def test_a_host_is_asked_who_is_signed_in(world, agent_clis, agent_home):

@@ -131,6 +131,25 @@ def test_follow_shows_every_byte_once_while_it_is_written(world):
     world.wait(task, status=0)
 
 
+def test_logs_leave_out_what_came_before_a_time(world):
+    # Times are noted once a second, so the new line comes more than that behind the old one.
+    script = f'echo old; while [ ! -e "{world.marks}/go" ]; do sleep 0.02; done; sleep 1.2; echo new; touch x'
+    task = world.submit(script)
+    eventually(lambda: world.out("logs", task).split() == ["old"])
+    (times,) = world.data.rglob("times.stdout")
+    offset, at = times.read_text().split()
+    times.write_text(f"{offset} {float(at) - 3600}\n")  # an hour ago
+    assert world.out("logs", task, "--since", "10m") == ""
+    assert world.out("logs", task, "--since", "2h").split() == ["old"]
+    logs = world.start("logs", "-f", task, "--since", "10m")
+    (world.marks / "go").touch()
+    assert logs.communicate(timeout=30)[0] == b"new\n"
+    world.wait(task, status=0)
+    assert world.out("logs", task, "--since", "1d").split() == ["old", "new"]
+    refused = world.run("logs", task, "--since", "yesterday", status=64)
+    assert b"a duration" in refused.stderr
+
+
 def test_following_goes_on_when_the_helper_of_the_follower_is_killed(world):
     task = world.submit(f'echo one; while [ ! -e "{world.marks}/go" ]; do sleep 0.02; done; echo two; touch x')
     logs = world.start("logs", "-f", task)

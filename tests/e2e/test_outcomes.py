@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
+from pathlib import Path
 
 import pytest
 from e2e_world import World, eventually
@@ -199,6 +202,33 @@ def test_records_hold_no_values_and_nobody_else_may_look(world):
     assert not world.files_with(b"very-secret-value")
     for root in (world.data, world.state):
         assert root.stat().st_mode & 0o077 == 0, root
+
+
+def test_an_agent_over_acp_that_is_missing_is_told_likewise(world):
+    done = world.run("submit", "--wait", "--json", "-a", "acp:no-such-agent --acp", "go", status=69)
+    record = json.loads(done.stdout)
+    assert (record["phrase"], record["turn"]["error_code"]) == ("launch_failed", "AGENT_MISSING")
+    assert "no-such-agent: No such file or directory" in record["turn"]["error_text"]
+
+
+@pytest.mark.parametrize("name", ["acp:", "acp:'gemini --acp"])
+def test_a_command_line_that_is_none_is_refused_at_once(world, name):
+    refused = world.run("submit", "-a", name, "go", status=None)
+    assert refused.returncode and b"AGENT_OPTION" in refused.stderr
+
+
+def test_a_task_over_acp_goes_on_in_its_session(world):
+    """From the command line alone, without an entry in the configuration."""
+    agent = Path(__file__).parents[1] / "tools" / "acp_agent.py"
+    script = {"session/prompt": [{"request": ["fs/read_text_file", {}]}, {"result": {"stopReason": "end_turn"}}]}
+    name = shlex.join(("acp:" + sys.executable, str(agent), json.dumps(script), str(world.marks / "heard")))
+    first = world.json("submit", "-a", name, "--wait", "first", status=None)
+    assert (first["phrase"], first["session_id"]) == ("no_changes", "s-1")
+    world.json("say", first["id"], "--wait", "second", status=None)
+    heard = [json.loads(line) for line in (world.marks / "heard").read_text().splitlines() if line.startswith("{")]
+    methods = [each["method"] for each in heard if "method" in each]
+    assert methods == ["initialize", "session/new", "session/prompt", "initialize", "session/load", "session/prompt"]
+    assert "fs/read_text_file: not found" in world.out("logs", first["id"])
 
 
 def test_a_program_that_is_missing_names_the_remedy(world):

@@ -30,7 +30,8 @@ SESSION_UNKNOWN = "session unknown"  # how the evidence of a usage_error begins 
 @dataclass(frozen=True)
 class Turn:
     """What a turn wants. The host fills in {workspace}, {git_dir}, {job}, {schema}, {last_message},
-    {prompt_file} and {tmp} in argv and in the values of env with the paths of the attempt."""
+    {prompt_file} and {tmp} in argv and in the values of env with the paths of the attempt, {python} and {helper} with
+    those of what runs it."""
 
     command: Tuple[str, ...] = ()  # configured program and leading arguments; () = the adapter's own default
     model: Optional[str] = None

@@ -28,7 +28,7 @@ from .contract import (
     SessionRule,
     Turn,
 )
-from .options import check_options
+from .options import fill_command, find_program_argv
 from .resets import limit_of
 from .result import Result, find_block, find_result
 from .stream import amount_at, bounded, count_at, last_line, one_line, parse_object, parse_objects, text_at
@@ -52,18 +52,11 @@ def launch(turn: Turn) -> Launch:
         raise ShunterError("AGENT_OPTION", "exec needs a command", hint="write it after the colon, as in exec:make")
     resumes = turn.session_id is not None and bool(turn.resume)
     words = turn.resume if resumes else turn.command
-    filled = {"{model}": turn.model, "{effort}": turn.effort}
-    named = {place for place in filled if any(place in word for word in words)}
-    check_options("exec", turn, unknown=[place[1:-1] for place in filled if place not in named] + _LIMITS)
-    for place in sorted(named):
-        if filled[place] is None:
-            raise ShunterError("AGENT_OPTION", f"the agent's command line needs a value for {place}")
-    if resumes:
-        filled["{session_id}"] = turn.session_id
+    argv = fill_command("exec", turn, words, **({"session_id": turn.session_id} if resumes else {}))
     path = turn.fields.get("session", "")
     key = path.rpartition(".")[2]
     return Launch(
-        argv=tuple(_filled(word, filled) for word in words),
+        argv=argv,
         env=dict(turn.env),
         session=SessionRule(marker=f'"{key}"', key=key) if key else None,
         session_id=turn.session_id if resumes else None,
@@ -72,18 +65,8 @@ def launch(turn: Turn) -> Launch:
     )
 
 
-_LIMITS = ["max_turns", "max_budget_usd"]
-
-
-def _filled(word: str, values: Mapping[str, Optional[str]]) -> str:
-    for place, value in values.items():
-        word = word.replace(place, value or "")
-    return word
-
-
 def version_argv(command: Tuple[str, ...] = ()) -> Tuple[str, ...]:
-    """Looks for the program instead of running it: what it would do is not known."""
-    return ("sh", "-c", 'command -v -- "$0"', command[0] if command else "sh")
+    return find_program_argv(command)
 
 
 def auth_check() -> Optional[AuthCheck]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Iterable
+from typing import Dict, Iterable, Optional, Tuple
 
 from ..wire.errors import ShunterError
 from .contract import Turn
@@ -32,6 +32,38 @@ def check_options(agent: str, turn: Turn, *, unknown: Iterable[str] = ()) -> Non
         raise ShunterError("AGENT_OPTION", f"max_budget_usd is {turn.max_budget_usd}, but a sum above 0 is needed")
 
 
+def is_session_id(text: object) -> bool:
+    return isinstance(text, str) and bool(_SESSION_ID.match(text))
+
+
 def _check(agent: str, name: str, value: object, form: re.Pattern[str]) -> None:
     if value is not None and not (isinstance(value, str) and form.match(value)):
         raise ShunterError("AGENT_OPTION", f"{value!r} cannot be the {name} of {agent}")
+
+
+def fill_command(agent: str, turn: Turn, words: Iterable[str], **more: Optional[str]) -> Tuple[str, ...]:
+    """A configured command line with the turn's {model} and {effort}; what it does not name is no option of it.
+
+    `more` may be named besides. Raises AGENT_OPTION also for a place without a value.
+    """
+    given = tuple(words)
+    filled: Dict[str, Optional[str]] = {"{model}": turn.model, "{effort}": turn.effort}
+    named = [place for place in filled if any(place in word for word in given)]
+    unknown = [place[1:-1] for place in filled if place not in named]
+    check_options(agent, turn, unknown=[*unknown, "max_turns", "max_budget_usd"])
+    for place in named:
+        if filled[place] is None:
+            raise ShunterError("AGENT_OPTION", f"the agent's command line needs a value for {place}")
+    filled.update({f"{{{name}}}": value for name, value in more.items()})
+    return tuple(_filled(word, filled) for word in given)
+
+
+def _filled(word: str, values: Dict[str, Optional[str]]) -> str:
+    for place, value in values.items():
+        word = word.replace(place, value or "")
+    return word
+
+
+def find_program_argv(command: Tuple[str, ...]) -> Tuple[str, ...]:
+    """Looks for the program of a configured command instead of running it: what it would do is not known."""
+    return ("sh", "-c", 'command -v -- "$0"', command[0] if command else "sh")

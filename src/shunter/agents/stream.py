@@ -19,9 +19,9 @@ EVENTS_PER_LINE = 64
 _COLOUR = re.compile(r"\x1b\[[0-9;]{0,16}m")
 
 
-def parse_object(line: Union[bytes, str]) -> Optional[Dict[str, Any]]:
+def parse_object(line: Union[bytes, str], limit_bytes: int = LINE_LIMIT_BYTES) -> Optional[Dict[str, Any]]:
     """The JSON object that the line is, or None: a banner, half a line, another JSON value, too long, too deep."""
-    if len(line) > LINE_LIMIT_BYTES:
+    if len(line) > limit_bytes:
         return None
     text = line.decode("utf-8", "replace") if isinstance(line, bytes) else line
     if not text.lstrip().startswith("{"):

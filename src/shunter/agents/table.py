@@ -1,6 +1,7 @@
 """Which module describes an agent. A module is loaded only when its agent is asked for.
 
-A name is a key of the table, or `exec:` and a command line, which is split as a shell would but run without one.
+A name is a key of the table, or `exec:` or `acp:` and a command line, which is split as a shell would but run without
+one.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from ..wire.errors import ShunterError
 from .contract import AuthCheck, Ended, Event, Launch, Outcome, Turn
 
 MODULES = {
+    "acp": "shunter.agents.acp",
     "claude": "shunter.agents.claude",
     "codex": "shunter.agents.codex",
     "copilot": "shunter.agents.copilot",
@@ -22,6 +24,8 @@ MODULES = {
     "opencode": "shunter.agents.opencode",
     "qwen": "shunter.agents.qwen",
 }
+# No program of their own: what runs is a command line that the user gives, such as this one.
+COMMANDS = {"acp": ("gemini", "--acp"), "exec": ("make", "fix")}
 
 
 class Adapter(Protocol):
@@ -37,16 +41,20 @@ class Adapter(Protocol):
 
 
 class AgentName(NamedTuple):
-    """A name taken apart: the adapter's name, and the command that an `exec:` name brings along."""
+    """A name taken apart: the adapter's name, and the command that an `exec:` or `acp:` name brings along."""
 
     adapter: str
     command: Tuple[str, ...]
 
 
+def is_command_line(name: str) -> bool:
+    return name.partition(":")[0] in COMMANDS and ":" in name
+
+
 def parse_name(name: str) -> AgentName:
     """Raises AGENT_UNKNOWN, or AGENT_OPTION for a command line that cannot be split or is empty."""
     adapter, colon, line = name.partition(":")
-    if adapter not in MODULES or (colon and adapter != "exec"):
+    if adapter not in MODULES or (colon and adapter not in COMMANDS):
         raise ShunterError(
             "AGENT_UNKNOWN", f"no agent is called {name!r}", hint=f"known are {', '.join(known_names())}"
         )
@@ -57,12 +65,13 @@ def parse_name(name: str) -> AgentName:
     except ValueError as exc:
         raise ShunterError("AGENT_OPTION", f"the command line of {name!r} cannot be split: {exc}") from exc
     if not command:
-        raise ShunterError("AGENT_OPTION", f"{name!r} has no command after the colon", hint="write exec:make, say")
+        hint = f"write '{adapter}:{' '.join(COMMANDS[adapter])}', say"
+        raise ShunterError("AGENT_OPTION", f"{name!r} has no command after the colon", hint=hint)
     return AgentName(adapter, command)
 
 
 def known_names() -> Tuple[str, ...]:
-    return tuple("exec:<command line>" if name == "exec" else name for name in sorted(MODULES))
+    return tuple(f"{name}:<command line>" if name in COMMANDS else name for name in sorted(MODULES))
 
 
 def load(name: str) -> Adapter:

@@ -19,10 +19,14 @@ _ABOUT = ("pattern", "description", "query", "url")
 def tool_event(name: str, given: Any) -> Event:
     """`given` is what the tool was called with."""
     word = name.lower()
-    path = next((text for text in (text_at(given, key) for key in _PATHS) if text), "")
+    path = path_of(given)
     if word in _SHELLS:
         return Event("command", bounded(text_at(given, "command")))
     if word in _WRITERS:
         return Event("file", bounded(word), path=bounded(path))
     about = path or next((text for text in (text_at(given, key) for key in _ABOUT) if text), "")
     return Event("tool", one_line(f"{name} {about}".rstrip(), 4096))
+
+
+def path_of(given: Any) -> str:
+    return next((text for text in (text_at(given, key) for key in _PATHS) if text), "")

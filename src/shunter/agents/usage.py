@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Optional, TypeVar
 
 from ..wire.messages import Usage
+
+N = TypeVar("N", int, float)
 
 
 def sum_known(*counts: Optional[int]) -> Optional[int]:
@@ -22,10 +24,11 @@ def usage_since(session: Optional[Usage], before: Optional[Usage]) -> Usage:
         input_tokens=_less(session.input_tokens, before.input_tokens),
         cached_tokens=_less(session.cached_tokens, before.cached_tokens),
         output_tokens=_less(session.output_tokens, before.output_tokens),
+        cost_usd=_less(session.cost_usd, before.cost_usd),
     )
 
 
-def _less(total: Optional[int], before: Optional[int]) -> Optional[int]:
+def _less(total: Optional[N], before: Optional[N]) -> Optional[N]:
     """A total below the earlier one has been started afresh, so it is this turn's."""
     if total is None or before is None or total < before:
         return total

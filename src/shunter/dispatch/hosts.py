@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from ..agents.table import MODULES, load
+from ..agents.table import COMMANDS, MODULES, load
 from ..fleet.client import HostClient
 from ..fleet.config import AgentConfig, Config, HostConfig
 from ..fleet.observations import Observation, answered, failed
@@ -181,7 +181,7 @@ def agents_of(facts: Facts | None, configured: Mapping[str, AgentConfig]) -> fro
     if facts is None or facts.agents is None:
         return None
     found = {name for name, each in facts.agents.items() if each.signed_in or not each.can_be_asked}
-    trusted = {"exec", *(each.adapter for each in configured.values() if each.command)}
+    trusted = {*COMMANDS, *(each.adapter for each in configured.values() if each.command)}
     return frozenset({*found, *trusted, *(name + ANY_PROFILE for name in trusted)})
 
 

@@ -4,7 +4,8 @@ Whatever is wrong is told at once and completely: file, key, value, allowed form
 Precedence: command line, project, user, built-in; each effective value remembers where it came from.
 
 A project's file comes with a cloned repository, so it must not make shunter run what the user never chose: it cannot
-give a command line (`exec:`) nor take the sandbox away (`unattended`). Both are for the user's own file (decision 3).
+give a command line (`exec:`, `acp:`) nor take the sandbox away (`unattended`). Both are for the user's own file
+(decision 3).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..agents.table import MODULES
+from ..agents.table import COMMANDS, MODULES, is_command_line
 from ..wire.errors import ShunterError
 from ..wire.ids import is_host_name
 from . import forms
@@ -39,7 +40,7 @@ class Key(NamedTuple):
 
 
 DEFAULTS: dict[str, Key] = {
-    "agent": Key(forms.text, None, "a name from `[agents]`, a built-in agent, or `exec:` and a command line"),
+    "agent": Key(forms.text, None, "a name from `[agents]`, a built-in agent, or `exec:` or `acp:` and a command line"),
     "model": Key(forms.text, None, "as the agent calls it"),
     "effort": Key(forms.text, None, "as the agent calls it"),
     "base": Key(forms.text, None, "commit or ref that a task starts from; otherwise HEAD"),
@@ -89,7 +90,7 @@ HOST: dict[str, Key] = {
 }
 AGENT: dict[str, Key] = {
     "adapter": Key(forms.choice(*sorted(MODULES)), None, "may be left out where NAME is one of these"),
-    "command": Key(forms.texts, None, "program and leading arguments; needed for `exec`"),
+    "command": Key(forms.texts, None, "program and leading arguments; needed for `exec` and `acp`"),
     "env": Key(forms.variables, None, "variables for the agent; the values are never shown"),
     "model": Key(forms.text, None, "before `defaults.model`"),
     "effort": Key(forms.text, None, "before `defaults.effort`"),
@@ -260,9 +261,11 @@ class _Reader:
     def take_project(self, file: str, tables: dict[str, Any]) -> None:
         fine = dict(tables)
         for key, value in tables.items():
-            if key == "agent" and isinstance(value, str) and value.startswith("exec:"):
+            if key == "agent" and isinstance(value, str) and is_command_line(value):
+                adapter = value.partition(":")[0]
                 text = (
-                    'a command line is for your own config.toml: name it there as [agents.NAME] with adapter = "exec"'
+                    "a command line is for your own config.toml: name it there as [agents.NAME] "
+                    f'with adapter = "{adapter}"'
                 )
                 self._refuse(file, key, value, text)
                 del fine[key]
@@ -282,7 +285,7 @@ class _Reader:
         name = chosen.value
         if name is None or chosen.source == COMMAND_LINE or name in self.agents or name in MODULES:
             return
-        if not name.startswith("exec:"):
+        if not is_command_line(name):
             known = sorted({*self.agents, *MODULES})
             key = "agent" if chosen.source.endswith(PROJECT_FILE) else "defaults.agent"
             self._refuse(
@@ -372,10 +375,10 @@ class _Reader:
                     self.faults.append(f"{file}: agents.{name}.adapter is missing; expected one of {known}")
                 return
             values["adapter"] = name
-        if values["adapter"] == "exec" and not values.get("command"):
-            self.faults.append(
-                f'{file}: agents.{name}.command is missing; expected a list of texts, such as ["make", "fix"]'
-            )
+        if values["adapter"] in COMMANDS and not values.get("command"):
+            such_as = ", ".join(f'"{word}"' for word in COMMANDS[values["adapter"]])
+            text = f"expected a list of texts, such as [{such_as}]"
+            self.faults.append(f"{file}: agents.{name}.command is missing; {text}")
         self._check_exec(file, name, values)
         self.agents[name] = AgentConfig(**values)
         self.sources |= {f"agents.{name}.{key}": file for key in values}

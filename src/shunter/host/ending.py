@@ -219,6 +219,8 @@ def _end(
         code, text = ("AGENT_MISSING" if missing else "INTERNAL"), outcome.evidence + WHERE_TO_LOOK
     elif exited.reason == "workspace_lost":
         code, text = "WORKTREE_INCONSISTENT", outcome.evidence
+    elif outcome.kind == contract.LAUNCH_FAILED and code is None:
+        code, text = "AGENT_MISSING", outcome.evidence + WHERE_TO_LOOK
     elif exited.reason in ("supervisor_died", "terminated") and code is None:
         code, text = "TURN_LOST", outcome.evidence
     return End(

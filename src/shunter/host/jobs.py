@@ -84,6 +84,8 @@ def write_job(layout: Layout, spec: JobSpec, *, prompt: str, turn_base: str) -> 
         "{last_message}": os.path.join(job, "last_message"),
         "{prompt_file}": os.path.join(job, "prompt"),
         "{tmp}": os.path.join(job, "tmp"),
+        "{python}": sys.executable,
+        "{helper}": LIBRARY,
     }
     files = dict(spec.files)
     if spec.wants_schema:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 from binascii import b2a_base64
-from typing import Iterator, List, NamedTuple, Optional
+from typing import Iterator, List, NamedTuple, Optional, Tuple
 
 from ..wire.messages import LogChunk
+from .output import TIMES, spacing_s
 
 READ_BYTES = 1 << 20
 LINE_LIMIT = 4 << 20  # a longer line is cut to one byte more, which no adapter parses
@@ -40,6 +41,35 @@ def find_pieces(path: str) -> List[Piece]:
 def log_end(path: str) -> int:
     """The offset behind the last byte that is kept."""
     return max((piece.offset + piece.size for piece in find_pieces(path)), default=0)
+
+
+def offset_since(path: str, since: float) -> int:
+    """Where the first line begins of which a byte came at that time or later; 0 where no times were noted.
+
+    Up to a second earlier (or a thousandth of the stream's age), as finely as times are noted.
+    """
+    end = log_end(path)  # first: what is written after this has its row by now or needs none
+    rows = _read_times(path)
+    for (offset, at), after in zip(rows, [*rows[1:], None]):
+        if after is not None and after[1] <= since:
+            continue
+        if since < at + spacing_s(at - rows[0][1]):
+            return offset
+        return after[0] if after is not None else end
+    return 0
+
+
+def _read_times(path: str) -> List[Tuple[int, float]]:
+    directory, name = os.path.split(path)
+    rows = []
+    for data in _blocks(os.path.join(directory, TIMES + name)):
+        for row in data.splitlines():
+            offset, _, at = row.partition(b" ")
+            try:
+                rows.append((int(offset), float(at)))
+            except ValueError:
+                pass  # torn by a full disk
+    return rows
 
 
 def read_chunk(path: str, offset: int, limit: int, *, total: Optional[int]) -> LogChunk:

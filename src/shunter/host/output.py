@@ -3,7 +3,7 @@
 A stream is a row of pieces on disk, each named for where it begins: `stdout` holds the head, `stdout@<offset>` what
 follows from that offset on. Once the cap is reached there are two pieces after the head, the older one full, so the
 last `tail_bytes` are on disk at every moment, whatever happens to this process. What the disk does not take is a gap:
-an agent never waits for us. Read by `logs`.
+an agent never waits for us. Beside it, `times.stdout` says now and then when output came. Read by `logs`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 
 from .durable import remove, write_all
 
+TIMES = "times."  # and the stream's name
 LINE_LIMIT = 1 << 18  # a longer line is not searched for the session id
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 
@@ -70,6 +71,36 @@ def _opened(path: str) -> int:
         return os.open(path, NEW_FILE, 0o600)
     except OSError:
         return -1  # no room for a name: every write fails and is a gap
+
+
+class Times:
+    """When output came: rows of `offset seconds`, so that a stream can be read from a time on.
+
+    A row stands for the bytes that came from then to the next row, and its offset is where the first of their lines
+    begins. Rows are at least `spacing_s` apart, so a week of output is some thousands of them.
+    """
+
+    def __init__(self, path: str) -> None:
+        directory, name = os.path.split(path)
+        self.fd = _opened(os.path.join(directory, TIMES + name))
+        self.line = 0  # where the line begins that the next byte belongs to
+        self.first = self.last = self.due = -1.0
+
+    def note(self, offset: int, data: bytes, now: float) -> None:
+        """Before the bytes are written, so that whoever sees them finds their row."""
+        if now >= self.due or now < self.last:  # the clock may be set back
+            if self.first < 0:
+                self.first = now
+            write_all(self.fd, b"%d %.3f\n" % (self.line, now))
+            self.last, self.due = now, now + spacing_s(now - self.first)
+        newline = data.rfind(b"\n")
+        if newline >= 0:
+            self.line = offset + newline + 1
+
+
+def spacing_s(age_s: float) -> float:
+    """Between rows, for a stream whose first row is so old."""
+    return max(1.0, age_s / 1000)
 
 
 class SessionSearch:

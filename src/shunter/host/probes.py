@@ -18,7 +18,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Dict, Optional, Tuple
 
-from ..agents.table import MODULES, load
+from ..agents.table import COMMANDS, MODULES, load
 from ..wire.codec import decode, encode
 from ..wire.errors import ShunterError
 from ..wire.messages import AgentFacts
@@ -99,10 +99,10 @@ def _refresh(layout: Layout, *, kept: Dict[str, AgentFacts]) -> None:
 
 
 def ask_agent(name: str, environment: Dict[str, str]) -> Optional[AgentFacts]:
-    """None when its program is not there, and for `exec`, which is no program of its own."""
+    """None when its program is not there, and for `exec` and `acp`, which are no programs of their own."""
     adapter = load(name)
     program = shutil.which(adapter.version_argv()[0], path=environment.get("PATH"))
-    if name == "exec" or program is None:
+    if name in COMMANDS or program is None:
         return None
     version = _run((program, *adapter.version_argv()[1:]), environment)
     check = adapter.auth_check()

@@ -67,7 +67,7 @@ from .identity import load_host_id, os_name, read_boot_id
 from .jobs import accept_attempt, python_argv, reap_supervisors, start_supervisor
 from .layout import Layout
 from .ledger import LEASE_TTL_S, Ledger
-from .logs import log_end, read_chunk
+from .logs import log_end, offset_since, read_chunk
 from .mirror import ensure_mirror, pin_base
 from .probes import agent_facts
 from .recovery import needs_recovery
@@ -180,7 +180,8 @@ class Host:
         return read_status(self.layout, self.ledger, ask.attempt_id)
 
     def log_read(self, ask: LogAsk) -> LogChunk:
-        if ask.stream not in ("stdout", "stderr") or ask.offset < 0 or not 0 < ask.limit <= 262144:
+        fits = ask.offset >= 0 and 0 < ask.limit <= 262144 and (ask.ago_s is None or ask.ago_s >= 0)
+        if ask.stream not in ("stdout", "stderr") or not fits:
             raise ShunterError("PROTOCOL", "log.read: stream is stdout or stderr, offset from 0, limit up to 256 KiB")
         path = os.path.join(self.layout.job(ask.attempt_id), ask.stream)
         row = self.ledger.find(ask.attempt_id)
@@ -193,7 +194,10 @@ class Host:
             total = exited.stdout_bytes if ask.stream == "stdout" else exited.stderr_bytes
         elif row["state"] == "ended":
             total = log_end(path)
-        return read_chunk(path, ask.offset, ask.limit, total=total)
+        offset = ask.offset
+        if ask.ago_s is not None:
+            offset = max(offset, offset_since(path, time.time() - ask.ago_s))
+        return read_chunk(path, offset, ask.limit, total=total)
 
     def log_follow(self, ask: FollowAsk) -> Nothing:
         if ask.stream not in ("stdout", "stderr"):

@@ -26,7 +26,7 @@ import time
 
 from .bell import heard, open_bell, ring_sessions
 from .durable import create_durably, is_full, json_line, write_durably
-from .output import Log, SessionSearch
+from .output import Log, SessionSearch, Times
 
 CHUNK = 65536
 LONGEST_WAIT_S = 3600.0  # poll(2) counts milliseconds in an int
@@ -158,6 +158,7 @@ class Supervisor:
         self.told: set[int] = set()
         self.logs: dict[str, Log] = {}
         self.piped: dict[int, Log] = {}
+        self.times: dict[int, Times] = {}
         self.owed: list[tuple[str, bytes]] = []  # what a full disk did not take yet
         self.pay_at = 0.0
         self.search = SessionSearch(self.spec.one.get(b"marker", b""), self.spec.one.get(b"key", b""))
@@ -220,7 +221,9 @@ class Supervisor:
             return False
         budget, tail_bytes = [int(self.spec.number(b"cap_bytes"))], int(self.spec.number(b"tail_bytes"))
         for name, fd in (("stdout", out[0]), ("stderr", err[0])):
-            self.logs[name] = self.piped[fd] = Log(os.path.join(self.job, name), budget, tail_bytes)
+            path = os.path.join(self.job, name)
+            self.logs[name] = self.piped[fd] = Log(path, budget, tail_bytes)
+            self.times[fd] = Times(path)
             os.set_blocking(fd, False)
             self.poll.register(fd, select.POLLIN)
         return True
@@ -330,6 +333,7 @@ class Supervisor:
             os.close(fd)
             del self.piped[fd]
             return False
+        self.times[fd].note(log.seen, data, time.time())
         log.write(data)
         if not self.search.done and log is self.logs["stdout"]:
             found = self.search.feed(data)

@@ -40,8 +40,11 @@ def choose_turn(home: Home, prefix: str, number: int | None) -> Turn:
     return turns[-1]
 
 
-def read_log(home: Home, turn: Turn, *, stream: str, follow: bool) -> Iterator[Piece]:
-    """Every byte once, in order. Following goes on across a lost session and ends with the turn."""
+def read_log(home: Home, turn: Turn, *, stream: str, follow: bool, ago_s: float | None = None) -> Iterator[Piece]:
+    """Every byte once, in order, or those of the last `ago_s` seconds.
+
+    Following goes on across a lost session and ends with the turn.
+    """
     turn = wait_accepted(home, turn, follow=follow)
     if home.reading.load_task(turn.task_id).state == TaskState.CLOSED:
         raise ShunterError("TASK_CLOSED", f"task {turn.task_id} is closed, its logs went with the workspace")
@@ -57,13 +60,14 @@ def read_log(home: Home, turn: Turn, *, stream: str, follow: bool) -> Iterator[P
                 if follow and not subscribed:
                     client.call("log.follow", FollowAsk(turn.attempt_id, stream))
                     subscribed = True
-                chunk: LogChunk = client.call("log.read", LogAsk(turn.attempt_id, stream, offset))
+                chunk: LogChunk = client.call("log.read", LogAsk(turn.attempt_id, stream, offset, ago_s=ago_s))
             except ShunterError as exc:
                 if not follow or exc.code not in ("HOST_UNREACHABLE", "DEADLINE"):
                     raise
                 subscribed = False
                 time.sleep(RECONNECT_PAUSE_S)
                 continue
+            ago_s = None  # from here on the offset tells
             data = base64.b64decode(chunk.data)
             if data or chunk.gap_bytes:
                 yield Piece(chunk.offset, data, chunk.gap_bytes)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
+from ..agents.table import COMMANDS
 from ..dispatch.hosts import ANY_PROFILE, HostEntry, memory_budget_mb, open_hosts, probe_host, reached_as, view_host
 from ..fleet.config import HostConfig
 from ..fleet.observations import Observation, asking, failed, load_observations, record_observation
@@ -127,7 +128,7 @@ def _status(host: HostConfig, view: HostView, known: Observation | None, earlier
     state, reason = state_of(view, known)
     agents = None
     if facts is not None and view.agents is not None:
-        agents = tuple(sorted(name for name in view.agents if name != "exec" and not name.endswith(ANY_PROFILE)))
+        agents = tuple(sorted(name for name in view.agents if name not in COMMANDS and not name.endswith(ANY_PROFILE)))
     return HostStatus(
         name=host.name,
         state=state,

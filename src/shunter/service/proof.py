@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..agents.table import MODULES, load
+from ..agents.table import COMMANDS, MODULES, load
 from ..dispatch.hosts import HostEntry, make_transport, sandbox_names
 from ..fleet.client import HostClient
 from ..fleet.places import Places
@@ -249,7 +249,7 @@ def _agents(facts: Facts, user: str) -> Iterator[Finding]:
     boxed: dict[str, list[str]] = {}
     found = facts.agents or {}
     missing = []
-    for agent in sorted(name for name in MODULES if name != "exec"):
+    for agent in sorted(name for name in MODULES if name not in COMMANDS):
         for name in sorted(each for each in found if each.partition("@")[0] == agent):
             yield _agent(name, found[name], user)
         if agent not in found:

@@ -145,7 +145,7 @@ def resolve_agent(config: Config) -> AgentChoice:
     """An entry `[agents.<name>]` comes before a built-in name, and may refine it. Raises AGENT_UNKNOWN."""
     name = config.value("defaults.agent")
     if name is None:
-        hint = "--agent codex, --agent claude or --agent 'exec:<command line>'"
+        hint = "--agent codex, --agent claude, --agent 'exec:<command line>' or --agent 'acp:<command line>'"
         raise ShunterError("AGENT_UNKNOWN", "no agent was chosen and none is configured", hint=hint)
     entry = config.agents.get(name)
     parsed = parse_name(entry.adapter if entry else name)

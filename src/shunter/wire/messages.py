@@ -359,6 +359,7 @@ class LogAsk:
     stream: str  # stdout or stderr
     offset: int
     limit: int = 65536
+    ago_s: Optional[float] = None  # leave out what came earlier, by the host's clock
 
 
 @dataclass(frozen=True)

@@ -92,6 +92,22 @@ ENDS = [
     ("copilot", "refused", 1, "overload", "Could not connect to local model provider"),
     ("copilot", "cut", 1, "overload", "missing finish_reason"),
     ("copilot", "killed", None, "crashed", "killed by signal 15 (SIGTERM)"),
+    ("acp", "opencode-success", 0, "done", "the structured result says done"),
+    ("acp", "opencode-resume", 0, "done", "the structured result says done"),
+    ("acp", "opencode-session-unknown", 1, "usage_error", "session unknown: Internal error: OpenCode service failure"),
+    ("acp", "opencode-401", 1, "auth", "session/prompt failed: Internal error: Incorrect API key provided."),
+    ("acp", "opencode-cancelled", 1, "failed", "the agent says that the turn was cancelled"),
+    ("acp", "gemini-success", 0, "done", "the structured result says done"),
+    ("acp", "gemini-command-fails", 0, "done", "the structured result says done"),
+    ("acp", "gemini-limit", 1, "limit", "You have exhausted your daily quota"),
+    ("acp", "qwen-success", 0, "done", "the structured result says done"),
+    ("acp", "qwen-balance", 1, "limit", "402 Insufficient Balance"),
+    ("acp", "qwen-session-unknown", 1, "usage_error", "session unknown: the agent has nothing of the conversation"),
+    ("acp", "copilot-success", 0, "done", "the structured result says done"),
+    ("acp", "copilot-ask", 0, "needs_input", "the structured result says needs_input"),
+    ("acp", "copilot-401", 0, "unknown", "no valid structured result"),
+    ("acp", "claude-code-acp-success", 0, "done", "the structured result says done"),
+    ("acp", "claude-code-acp-rejected", 0, "unknown", "no valid structured result"),
 ]
 
 # Killed before a tool or a message was told.
@@ -143,6 +159,13 @@ def test_every_recording_shows_something(agent: str, case: str) -> None:
         ("copilot", "command-fails", ["command", "command:7", "message", "end"]),
         ("copilot", "401", ["notice", "notice", "error", "end"]),
         ("opencode", "command-fails", ["command", "command:7", "usage", "message", "usage", "end"]),
+        ("acp", "opencode-success", ["command", "command:0", "message", "usage", "end"]),
+        ("acp", "opencode-cancelled", ["command", "notice", "tool", "usage", "end"]),
+        ("acp", "gemini-success", ["command", "message", "usage", "end"]),
+        ("acp", "qwen-success", ["usage", "command", "tool", "message", "usage", "end"]),
+        ("acp", "qwen-balance", ["error"]),
+        ("acp", "copilot-success", ["command", "tool", "message", "usage", "end"]),
+        ("acp", "claude-code-acp-rejected", ["file", "notice", "tool", "end"]),
     ],
 )
 def test_a_recording_is_told_in_the_common_words(agent: str, case: str, shown: list[str]) -> None:

@@ -197,6 +197,8 @@ class TestFaults:
             ("[agents.mine]\n", ["agents.mine.adapter is missing", KNOWN]),
             ("[agents.mine]\nadapter = 'cline'", ['agents.mine.adapter = "cline"', KNOWN]),
             ("[agents.mine]\nadapter = 'exec'", ["agents.mine.command is missing", "make"]),
+            ("[agents.mine]\nadapter = 'acp'", ["agents.mine.command is missing", '["gemini", "--acp"]']),
+            ("[agents.mine]\nadapter = 'acp'\ncommand = ['x']\nresume = ['x']", ["for adapter exec alone"]),
             ("[agents.mine]\nadapter = 'exec'\ncommand = 'make'", ['agents.mine.command = "make"', "a list of texts"]),
             ("[agents.'my agent']\nadapter = 'codex'", ["agents.my agent", "lower-case"]),
             ("[agents]\nmine = 1", ["agents.mine = 1", "a table"]),
@@ -221,6 +223,7 @@ class TestFaults:
             ("[defaults]\nmodel = 'x'", ["defaults is no known key"]),
             ("[[hosts]]\nname = 'x'", ["hosts is no known key"]),
             ("agent = 'exec:rm -rf /'", ['agent = "exec:rm -rf /"', "your own config.toml"]),
+            ("agent = 'acp:rm -rf /'", ['agent = "acp:rm -rf /"', 'adapter = "acp"']),
             ("permission = 'unattended'", ["permission", "your own config.toml or the command line"]),
             ("agent = 'none-such'", ['agent = "none-such"', "no agent has that name"]),
         ],
@@ -234,6 +237,7 @@ class TestFaults:
     def test_the_user_may_do_what_a_project_may_not(self, home):
         config = home("[defaults]\nagent = 'exec:make fix'\npermission = 'unattended'")
         assert config.value("defaults.agent") == "exec:make fix"
+        assert home("[defaults]\nagent = 'acp:gemini --acp'").value("defaults.agent") == "acp:gemini --acp"
 
     def test_all_faults_of_both_files_are_told_together(self, home):
         lines = faults(home, "[defaults]\nwip = 1\nmodel = 2\n[[hosts]]\nname = 'a'\nslots = 0", "effort = 3")

@@ -17,6 +17,7 @@ from ...service.home import Home
 from ...service.logs import Piece, choose_turn, lines_of, read_log
 from ...store.briefs import read_brief
 from ...wire.errors import ShunterError
+from ..durations import DURATION
 from ..output import emit, json_option, task_argument
 from ..text import coloured, visible
 
@@ -29,9 +30,12 @@ COLOURS = {"command": "bold", "error": "red", "thinking": "dim", "usage": "dim",
 @click.option("-f", "--follow", is_flag=True, help="Go on until the turn is over. Ctrl-C ends only the looking.")
 @click.option("--raw", is_flag=True, help="The agent's own bytes.")
 @click.option("--stderr", is_flag=True, help="Its standard error instead of its standard output.")
+@click.option("--since", "ago_s", type=DURATION, help="Only what came in the last 90s, 10m, 2h, to a second or so.")
 @click.option("--turn", "number", type=click.IntRange(1), help="Another turn than the last.")
 @json_option
-def command(task: str, follow: bool, raw: bool, stderr: bool, number: int | None, as_json: bool) -> None:
+def command(
+    task: str, follow: bool, raw: bool, stderr: bool, ago_s: float | None, number: int | None, as_json: bool
+) -> None:
     """Show what the agent did, live with -f.
 
     Each agent's events are shown in one form: $ command, ~ file, * tool, ! error, and plain text for what it said.
@@ -39,7 +43,7 @@ def command(task: str, follow: bool, raw: bool, stderr: bool, number: int | None
     """
     home = Home()
     turn = choose_turn(home, task, number)
-    pieces = read_log(home, turn, stream="stderr" if stderr else "stdout", follow=follow)
+    pieces = read_log(home, turn, stream="stderr" if stderr else "stdout", follow=follow, ago_s=ago_s)
     if raw:
         for piece in pieces:
             sys.stdout.buffer.write(piece.data)

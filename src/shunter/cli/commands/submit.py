@@ -26,7 +26,9 @@ FIRST_PUSH_LIMIT_S = 60.0
 @click.argument("prompt", required=False)
 @click.option("-f", "--prompt-file", type=click.Path(path_type=Path), help="Read the prompt from a file; - is stdin.")
 @click.option(
-    "-a", "--agent", help="codex, claude, gemini, …, 'exec:<command line>', or a name from the configuration."
+    "-a",
+    "--agent",
+    help="codex, claude, gemini, …, 'exec:<command line>', 'acp:<command line>', or a name from the configuration.",
 )
 @click.option("--model", help="The agent's model.")
 @click.option("--effort", help="How hard the model thinks, in the agent's own words.")
