@@ -122,3 +122,4 @@ class Outcome:
     session_id: Optional[str] = None
     limit: Optional[LimitNotice] = None  # with kind `limit`
     structured: bool = False  # summary and kind come from a valid structured result
+    tool_calls: Optional[int] = None  # tools that the agent called, commands and edits included; None: nobody can tell

@@ -72,6 +72,7 @@ def launch(turn: Turn) -> Launch:
     )
 
 
+_CALLS = ("tool", "command", "file")  # without a field for any of them nobody can tell what the command did
 _LIMITS = ["max_turns", "max_budget_usd"]
 
 
@@ -121,6 +122,7 @@ def find_outcome(ended: Ended) -> Outcome:
         session_id=seen.session_id,
         limit=limit_of(kind, evidence, ended),
         structured=result is not None,
+        tool_calls=seen.tool_calls if any(name in ended.fields for name in _CALLS) else None,
     )
 
 
@@ -143,6 +145,7 @@ def _read(ended: Ended) -> Seen:
             seen.complaint = Complaint(error)
         elif any(_text(event, fields, name) for name in SHOWN_FIELDS):
             seen.complaint = None  # it went on after all
+        seen.tool_calls += any(_text(event, fields, name) for name in _CALLS)
         seen.final_text = message or seen.final_text
         seen.session_id = _text(event, fields, "session") or seen.session_id
         for name, read in _COUNTS.items():

@@ -243,6 +243,7 @@ def _end(
         publication=publication,
         error_code=code,
         error_text=text,
+        tool_calls=outcome.tool_calls,
     )
 
 

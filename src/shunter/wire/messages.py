@@ -333,6 +333,7 @@ class End:
     publication: Optional[Publication] = None
     error_code: Optional[str] = None
     error_text: Optional[str] = None
+    tool_calls: Optional[int] = None  # None: not known, which is not the same as none
 
 
 @dataclass(frozen=True)
