@@ -242,6 +242,34 @@ class TestFollowUps:
         assert store.load_task("task1").host == "local"
 
 
+class TestRepeats:
+    def repeat(self, number=2):
+        turn = replace(a_turn(a_task(), number), repeat_number=number - 1, repeat_limit=3)
+        return turn, a_row(turn, pinned_host="local", not_before=90.0)
+
+    def test_a_turn_ends_and_the_next_one_waits_in_one_step(self, store):
+        turn, row = self.repeat()
+        assert settle(store, at(store, Step.FETCHED), state=TurnState.SUCCEEDED, repeat=(turn, row))
+        assert store.load_task("task1").state == TaskState.QUEUED
+        assert store.load_turns("task1")[1] == turn
+        assert store.waiting_rows(now=89.0) == []
+        assert [each.turn_id for each in store.waiting_rows(now=90.0)] == [turn.id]
+        assert store.next_due(now=31.0) == 90.0
+
+    def test_none_follows_once_a_cancel_was_asked_for(self, store):
+        former = at(store, Step.FETCHED)
+        store.request_cancel("task1", actor="me", now=29.0)
+        assert settle(store, former, repeat=self.repeat())
+        assert store.load_task("task1").state == TaskState.OPEN
+        assert len(store.load_turns("task1")) == 1
+
+    def test_none_follows_when_somebody_else_settled_it(self, store):
+        former = at(store, Step.FETCHED)
+        assert settle(store, former)
+        assert not settle(store, former, repeat=self.repeat())
+        assert len(store.load_turns("task1")) == 1
+
+
 class TestQueue:
     def test_priority_goes_before_place(self, store):
         submitted(store, 1)

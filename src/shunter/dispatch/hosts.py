@@ -22,6 +22,7 @@ from ..fleet.ssh import SshTransport
 from ..fleet.transport import LocalTransport, Transport
 from ..model.records import Drain
 from ..policy.placement import HostView
+from ..policy.retry import RetryRule
 from ..wire.errors import ShunterError
 from ..wire.messages import Facts, FactsAsk
 
@@ -100,6 +101,10 @@ def probe_host(entry: HostEntry, before: Observation | None) -> Observation:
     except ShunterError as exc:
         return failed(before, entry.name, way, exc, now=time.time())
     return answered(entry.name, way, hello, facts, now=time.time())
+
+
+def retry_rule(config: Config) -> RetryRule:
+    return RetryRule(config.value("retry.overload"), config.value("retry.overload_pause"))
 
 
 def memory_budget_mb(host: HostConfig, facts: Facts | None) -> int | None:

@@ -24,12 +24,13 @@ from ..fleet.places import Places
 from ..model.records import Drain, Owner, Task, Turn
 from ..policy.claim import plan_claims
 from ..policy.placement import HostView
+from ..policy.retry import RetryRule
 from ..store.contract import Store
 from ..wire.errors import ShunterError
 from ..wire.ids import new_attempt_id
 from ..wire.messages import Facts
 from .driver import Driver
-from .hosts import HostEntry, open_hosts, view_host
+from .hosts import HostEntry, open_hosts, retry_rule, view_host
 from .log import log
 from .observe import Observer
 from .outbox import Outbox
@@ -142,7 +143,9 @@ class Dispatcher:
         self.observer = Observer(places, lambda: self.words.put("facts"))
         self.claimable = {host.name for host in config.hosts if host.enabled}
         self.config_seen = state_of(places.config_file)
-        self.driver = Driver(store, places, self.hosts, on_boundary=on_boundary, facts_of=self._facts_of)
+        self.driver = Driver(
+            store, places, self.hosts, on_boundary=on_boundary, facts_of=self._facts_of, rule_of=self._rule
+        )
         self.jobs = Jobs(self.driver.advance, lambda turn_id: self.words.put("done"))
         self.outbox = Outbox(store, self.hosts, on_boundary=on_boundary, on_pushed=self.driver.close_after_push)
         self.pushes = Jobs(self.outbox.advance, lambda origin: self.words.put("done"))
@@ -273,6 +276,9 @@ class Dispatcher:
             reachable=not entry.client.broken_for_s and (seen is None or seen.error_code is None),
             had=had,
         )
+
+    def _rule(self) -> RetryRule:
+        return retry_rule(self.config)
 
     def _facts_of(self, entry: HostEntry) -> Facts | None:
         seen = self.observer.known(entry)

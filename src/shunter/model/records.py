@@ -111,6 +111,8 @@ class Turn:
     ended_at: Optional[float] = None
     fetched_at: Optional[float] = None
     settled_at: Optional[float] = None
+    repeat_number: int = 0  # n: the dispatcher's nth repeat of a message, right behind the turn that it repeats
+    repeat_limit: int = 0  # how many there may be
 
 
 @dataclass(frozen=True)

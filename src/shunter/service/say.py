@@ -16,7 +16,7 @@ from ..host.flock import hold_lock
 from ..model.brief import Brief
 from ..model.records import Row, Task, Turn
 from ..model.states import Step, TaskState, TurnState
-from ..store.briefs import read_brief, remove_brief, write_brief
+from ..store.briefs import brief_id, read_brief, remove_brief, write_brief
 from ..wire.errors import ShunterError
 from ..wire.ids import turn_id
 from ..wire.messages import Question
@@ -99,7 +99,7 @@ def _former_brief(home: Home, turns: Sequence[Turn]) -> Brief:
     """Of the last turn whose brief is there. Raises IO when none is."""
     for turn in reversed(turns[1:]):
         with suppress(ShunterError):
-            return read_brief(home.places.prompts_dir, turn.id)
+            return read_brief(home.places.prompts_dir, brief_id(turn))
     return read_brief(home.places.prompts_dir, turns[0].id)
 
 
@@ -197,10 +197,11 @@ def _retold(home: Home, turns: Sequence[Turn]) -> str:
     told = ["This continues earlier work on this branch; its commits are in the history. What was said so far:"]
     for turn in turns:
         try:
-            prompt = read_brief(home.places.prompts_dir, turn.id).prompt.strip()
+            prompt = read_brief(home.places.prompts_dir, brief_id(turn)).prompt.strip()
         except ShunterError:
             continue
-        told.append(f"\n[turn {turn.number}, asked]\n{prompt[:RETOLD_CHARACTERS]}")
+        if not turn.repeat_number:
+            told.append(f"\n[turn {turn.number}, asked]\n{prompt[:RETOLD_CHARACTERS]}")
         if turn.outcome is not None:
             answer = turn.outcome.summary.strip() or turn.outcome.evidence
             told.append(f"[turn {turn.number}, ended as {turn.outcome.outcome}]\n{answer[:RETOLD_CHARACTERS]}")

@@ -154,12 +154,14 @@ class Store(Protocol):
         now: float,
         reason: str | None = None,
         tombstoned: bool = False,
+        repeat: tuple[Turn, Row] | None = None,
         **facts: Unpack[Facts],
     ) -> bool:
         """The end of a turn, decided once: final state, the task's state and last outcome; its row goes.
 
         `tombstoned`: the host has promised that the attempt can never start; required at accepted for a turn that
-        did not run. Compare-and-set as in `move_turn`.
+        did not run. Compare-and-set as in `move_turn`. `repeat`: the next turn, which comes of itself; its row waits
+        at the end of the queue and the task is queued again. Left out when somebody has asked for a cancel meanwhile.
         """
 
     # Queue

@@ -138,8 +138,11 @@ class SqliteStore(PushWrites, TurnWrites):
         return placed
 
     def _insert_turn(self, turn: Turn, row: Row) -> Row:
-        values = {"id": turn.id, "task_id": turn.task_id, "number": turn.number, "created_at": turn.created_at}
-        self._run("insert_turn", {**values, "state": turn.state.value, "step": turn.step.value})
+        values: dict[str, Any] = {"id": turn.id, "task_id": turn.task_id, "number": turn.number}
+        values |= {"created_at": turn.created_at}
+        values |= {"state": turn.state.value, "step": turn.step.value}
+        values |= {"repeat_number": turn.repeat_number, "repeat_limit": turn.repeat_limit}
+        self._run("insert_turn", values)
         shape = {
             "pinned_host": row.pinned_host or "",
             "requirements": columns.requirements_text(row.requirements),

@@ -56,6 +56,9 @@ class TurnWrites:
     def load_row(self, turn_id: str) -> Row | None:
         raise NotImplementedError
 
+    def _insert_turn(self, turn: Turn, row: Row) -> Row:
+        raise NotImplementedError
+
     def _want_push(self, task_id: str, end: End, *, actor: str, now: float) -> None:
         raise NotImplementedError
 
@@ -148,6 +151,7 @@ class TurnWrites:
         now: float,
         reason: str | None = None,
         tombstoned: bool = False,
+        repeat: tuple[Turn, Row] | None = None,
         **facts: Unpack[Facts],
     ) -> bool:
         _check_step(expect_step, Step.SETTLED)
@@ -170,6 +174,9 @@ class TurnWrites:
                 code = facts.get("error_code") or turn.error_code
                 self._end_attempt(attempt_id, tombstoned=tombstoned, now=now, failure_code=code)
             self._delete_row(turn_id)
+            if repeat is not None and turn.cancel_requested_at is None:
+                task_state = TaskState.QUEUED
+                self._insert_turn(*repeat)
             self._move_task(self.load_task(turn.task_id), task_state, actor=actor, now=now, reason=reason)
         return True
 

@@ -55,7 +55,7 @@ def render_result(view: TaskView) -> str:
         elif turn.cancel_requested_at is not None and turn.settled_at is not None:
             lines.append(f"  cancelled by {visible(turn.cancel_actor or 'user')} before any agent was started")
         elif turn.settled_at is None:
-            lines.append("  no result yet")
+            lines.append(f"  no result yet{': ' if turn.repeat_number else ''}{repeat_words(view)}")
         return "\n".join(lines)
     lines.append(f"  why        {visible(end.evidence)}")
     if end.limit is not None:
@@ -105,6 +105,15 @@ def next_step(view: TaskView) -> str | None:
     if end.outcome in (contract.LIMIT, contract.OVERLOAD, contract.TIMED_OUT, contract.LOST, contract.CRASHED):
         return f"{say_more} …  goes on from what it did"
     return None
+
+
+def repeat_words(view: TaskView) -> str:
+    """For a repeat: when it is due, and which one it is."""
+    turn = view.turn
+    if turn is None or not turn.repeat_number:
+        return ""
+    when = f"again at {clock(view.again_at)}" if view.again_at is not None else "again"
+    return f"{when} ({turn.repeat_number} of {turn.repeat_limit})"
 
 
 def limit_words(limit: LimitNotice) -> str:

@@ -1,0 +1,147 @@
+"""What follows from a failed turn without anybody being asked: repeats, and stops with a reason that everybody sees."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+from e2e_world import World, eventually
+
+# Each launch does what its line of `plan` says, the last line again when there are more launches than lines.
+AGENT = """
+marks=$1; shift
+echo "$*: $(head -n 1)" >> "$marks/launches"
+step=$(sed -n "$(wc -l < "$marks/launches")p" "$marks/plan")
+for word in ${step:-$(tail -n 1 "$marks/plan")}; do case $word in
+  bind) echo '{"sid": "s-1"}';;
+  tool) echo '{"tool": "ls"}';;
+  edit) echo more >> work.txt;;
+  overload) echo '{"err": "the model is overloaded"}'; exit 1;;
+  well) echo '{"say": "well done"}';;
+esac; done
+"""
+
+
+def entry(name: str, world: World) -> str:
+    run = f'"sh", "{world.root}/agent.sh", "{world.marks}"'
+    return (
+        f'[agents.{name}]\nadapter = "exec"\ncommand = [{run}, "first"]\nresume = [{run}, "resume", "{{session_id}}"]\n'
+        'fields = { session = "sid", error = "err", tool = "tool", message = "say", output_tokens = "out" }\n'
+    )
+
+
+@pytest.fixture
+def world(tmp_path):
+    made = World(tmp_path)
+    (made.root / "agent.sh").write_text(AGENT)
+    configure(made)
+    yield made
+    made.close()
+
+
+def configure(world: World, retry: str = 'overload_pause = "0.1s"') -> None:
+    world.configure(more=f"[retry]\n{retry}\n{entry('scripted', world)}\n{entry('other', world)}")
+
+
+def plan(world: World, *launches: str) -> None:
+    (world.marks / "plan").write_text("".join(line + "\n" for line in launches))
+
+
+def launches(world: World) -> list[str]:
+    path = world.marks / "launches"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def submit(world: World, prompt: str = "do it", *words: str, agent: str = "scripted") -> str:
+    return world.out("submit", "-a", agent, *words, prompt)
+
+
+def history(world: World, task: str) -> str:
+    return "\n".join(event["reason"] or "" for event in world.json("status", task)["events"])
+
+
+class TestOverload:
+    def test_the_session_goes_on_after_two_overloads(self, world):
+        plan(world, "bind tool edit overload", "overload", "edit well")
+        task = submit(world)
+        (shown,) = world.wait(task, status=0)
+        first, second, third = launches(world)
+        assert first == "first: do it"
+        assert [each.partition(": ")[0] for each in (second, third)] == ["resume s-1"] * 2
+        assert "go on from there" in second and "go on from there" in third
+        assert [turn["outcome"]["outcome"] for turn in shown["turns"]] == ["overload", "overload", "done"]
+        assert [(turn["repeat_number"], turn["repeat_limit"]) for turn in shown["turns"]] == [(0, 0), (1, 3), (2, 3)]
+        assert world.git("show", f"{shown['ref']}:work.txt").splitlines() == ["more", "more"]
+        assert "overloaded, repeat 2 of 3 in the same session" in history(world, task)
+        world.assert_nothing_left_over()
+
+    def test_a_message_that_did_nothing_is_sent_again(self, world):
+        plan(world, "overload", "bind overload", "well edit")
+        task = submit(world)
+        world.wait(task, status=0)
+        assert launches(world) == ["first: do it", "first: do it", "resume s-1: do it"]
+        assert "repeat 1 of 3 from the start" in history(world, task)
+
+    def test_what_may_have_done_something_is_not_begun_anew(self, world):
+        plan(world, "edit overload")
+        task = submit(world)
+        (shown,) = world.wait(task, status=1)
+        assert len(launches(world)) == 1
+        assert shown["phrase"] == "overload"
+        assert "not repeated: there is no session to go on in" in history(world, task)
+
+    def test_it_ends_after_as_many_repeats_as_are_allowed(self, world):
+        configure(world, 'overload = 2\noverload_pause = "0.1s"')
+        plan(world, "bind overload")
+        task = submit(world)
+        (shown,) = world.wait(task, status=1)
+        assert len(launches(world)) == 3
+        assert shown["phrase"] == "overload"
+        assert "not repeated: after 2 repeats" in history(world, task)
+        world.assert_nothing_left_over()
+
+    def test_no_repeat_where_none_is_wanted(self, world):
+        configure(world, "overload = 0")
+        plan(world, "bind overload")
+        assert world.run("submit", "-a", "scripted", "--wait", "do it", status=1)
+        assert len(launches(world)) == 1
+
+    def test_one_that_waits_is_shown_and_can_be_cancelled(self, world):
+        configure(world, 'overload_pause = "1h"')
+        plan(world, "bind overload", "well")
+        task = submit(world)
+        eventually(lambda: world.json("status", task)["again_at"])
+        shown = world.json("status", task)
+        assert (shown["phrase"], shown["state"]) == ("waiting", "queued")
+        assert 3500 < shown["again_at"] - shown["turns"][0]["settled_at"] < 3600 * 1.3
+        for command in ("list", "result"):
+            assert "(1 of 3)" in world.out(command, *([task] if command == "result" else []), status=None)
+        assert "again at" in world.out("status", task)
+        assert "overloaded" in world.out("logs", task)
+        assert "TASK_BUSY" in world.run("say", task, "go on", status=64).stderr.decode()
+        assert "TASK_BUSY" in world.run("close", task, status=64).stderr.decode()
+        world.run("cancel", task)
+        assert world.json("status", task)["state"] == "open"
+        assert len(launches(world)) == 1
+        world.run("say", task, "--wait", "go on")
+        assert launches(world)[1:] == ["resume s-1: go on"]
+
+    def test_a_message_takes_the_place_of_one_that_waits(self, world):
+        configure(world, 'overload_pause = "1h"')
+        plan(world, "bind overload", "well edit")
+        task = submit(world)
+        eventually(lambda: world.json("status", task)["again_at"])
+        world.run("say", task, "--interrupt", "--wait", "something else")
+        assert launches(world)[1:] == ["resume s-1: something else"]
+
+    def test_it_outlives_the_dispatcher(self, world):
+        configure(world, 'overload_pause = "3s"')
+        plan(world, "bind overload", "well edit")
+        task = submit(world)
+        eventually(lambda: world.json("status", task)["again_at"])
+        ((pid,),) = world.store("SELECT pid FROM leader")
+        os.kill(pid, signal.SIGKILL)
+        (shown,) = world.wait(task, status=0)
+        assert [turn["repeat_number"] for turn in shown["turns"]] == [0, 1]
+        assert len(launches(world)) == 2
