@@ -155,6 +155,23 @@ class TestRefusals:
         assert code_of(world.run("say", task, "more", "--json", status=64)) == "TASK_CLOSED"
         assert code_of(world.run("say", "zzzz", "more", "--json", status=64)) == "TASK_UNKNOWN"
 
+    def test_a_message_that_never_ran_is_no_follow_up(self, world):
+        world.configure(slots=1)
+        task = world.submit("true", "--max-followups", "1")
+        world.run("wait", task)
+        busy = world.submit("sleep 60")
+        eventually(lambda: world.json("status", busy)["phrase"] == "running")
+        world.run("say", task, "never mind")
+        world.run("cancel", task)
+        world.run("cancel", busy)
+        world.run("say", task, "more", "--wait")
+        assert code_of(world.run("say", task, "more", "--json", status=64)) == "FOLLOWUP_LIMIT"
+        assert [turn["state"] for turn in world.json("status", task)["turns"]] == [
+            "succeeded",
+            "cancelled",
+            "succeeded",
+        ]
+
     def test_a_task_that_waits_is_not_spoken_to(self, world):
         world.configure(slots=1)
         busy = world.submit("sleep 60")

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from ..agents import contract
 from ..model.records import Turn
-from ..model.states import TurnState
+from ..model.states import Step, TurnState
 from ..wire.errors import CODES
 from ..wire.messages import End
+from .retry import did_nothing
 
 STATE_OF_OUTCOME = {
     contract.CANCELLED: TurnState.CANCELLED,
@@ -45,6 +46,18 @@ def exit_status_of(turn: Turn) -> int:
     if end.outcome == contract.CANCELLED:
         return 143
     return 0 if end.outcome in WELL_ENDED and end.outcome != contract.BLOCKED else 1
+
+
+def is_follow_up(turn: Turn) -> bool:
+    """Whether it counts against --max-followups: somebody asked for it, and an agent took the message or may have."""
+    if turn.number == 1 or turn.repeat_number:
+        return False
+    end = turn.outcome
+    if end is None:
+        return turn.step != Step.SETTLED or turn.accepted_at is not None
+    if end.outcome in (contract.CANCELLED, contract.LAUNCH_FAILED) and turn.started_at is None:
+        return False
+    return not (end.outcome in (contract.USAGE_ERROR, contract.LAUNCH_FAILED) and did_nothing(end))
 
 
 def worst_status(turns: Sequence[Turn]) -> int:

@@ -16,6 +16,7 @@ from ..host.flock import hold_lock
 from ..model.brief import Brief
 from ..model.records import Row, Task, Turn
 from ..model.states import Step, TaskState, TurnState
+from ..policy.outcome import is_follow_up
 from ..store.briefs import brief_id, read_brief, remove_brief, write_brief
 from ..wire.errors import ShunterError
 from ..wire.ids import turn_id
@@ -117,8 +118,9 @@ def _refuse_hopeless(home: Home, task: Task, turns: Sequence[Turn]) -> None:
             raise ShunterError("TASK_BUSY", f"task {task.id} was not started yet", hint=hint)
         raise ShunterError("TASK_CLOSED", f"task {task.id} never ran on any host", hint="submit it again")
     limit = task.options.max_followups
-    if limit is not None and len(turns) > limit:
-        text = f"task {task.id} had {len(turns) - 1} follow-ups, and --max-followups allows {limit}"
+    had = sum(map(is_follow_up, turns))
+    if limit is not None and had >= limit:
+        text = f"task {task.id} had {had} follow-ups, and --max-followups allows {limit}"
         raise ShunterError("FOLLOWUP_LIMIT", text, hint="submit a new task from its branch with --base")
     home.host(task.host)  # its workspace is there and nowhere else
 
