@@ -18,6 +18,9 @@ for word in ${step:-$(tail -n 1 "$marks/plan")}; do case $word in
   tool) echo '{"tool": "ls"}';;
   edit) echo more >> work.txt;;
   overload) echo '{"err": "the model is overloaded"}'; exit 1;;
+  auth) echo '{"err": "please log in again"}'; exit 1;;
+  refuse) echo '{"err": "some new kind of refusal"}'; exit 1;;
+  hold) touch "$marks/holds"; while [ ! -e "$marks/go" ]; do sleep 0.05; done;;
   well) echo '{"say": "well done"}';;
 esac; done
 """
@@ -145,3 +148,80 @@ class TestOverload:
         (shown,) = world.wait(task, status=0)
         assert [turn["repeat_number"] for turn in shown["turns"]] == [0, 1]
         assert len(launches(world)) == 2
+
+
+class TestQuickFailures:
+    def fail_thrice(self, world: World) -> None:
+        for prompt in ("one", "two", "three"):
+            assert world.run("submit", "-a", "scripted", "--wait", prompt, status=1)
+
+    def test_three_in_a_row_stop_the_account_until_somebody_lets_it_go(self, world):
+        plan(world, "bind refuse", "bind refuse", "bind refuse", "well edit")
+        self.fail_thrice(world)
+        done = world.run("submit", "-a", "scripted", "four")
+        task = done.stdout.decode().strip()
+        words = (
+            "scripted on local is stopped: 3 turns in a row failed without doing anything; last: failed: some new kind"
+        )
+        assert words in done.stderr.decode()
+        assert words in world.out("list")
+        assert words in world.out("status", task)
+        assert words in world.out("hosts")
+        assert words in world.json("hosts")[0]["stopped"][0]
+        (reason,) = world.json("status", task)["rejected"]
+        assert reason["code"] == "ACCOUNT_STOPPED"
+        assert world.json("submit", "-a", "exec:true", "--wait", "another account")["phrase"] == "no_changes"
+        plan(world, "well edit")
+        assert world.run("submit", "-a", "other", "--wait", "another account")
+        assert world.json("status", task)["phrase"] == "waiting"
+        assert len(launches(world)) == 4
+        world.run("host", "enable", "local")
+        world.wait(task, status=0)
+        assert "is stopped" not in world.out("hosts")
+
+    def test_after_a_pause_one_task_tries_it(self, world):
+        configure(world, 'quick_pause = "2s"')
+        plan(world, "refuse", "refuse", "refuse", "hold well edit", "well edit")
+        self.fail_thrice(world)
+        first, second = submit(world, "four"), submit(world, "five")
+        eventually((world.marks / "holds").exists)
+        assert world.json("status", second)["phrase"] == "waiting"
+        assert "one task tries it now" in world.out("status", second)
+        (world.marks / "go").touch()
+        world.wait(first, second, status=0)
+
+    def test_a_turn_that_did_something_says_that_the_account_works(self, world):
+        plan(world, "refuse", "refuse", "tool refuse", "refuse", "refuse", "well edit")
+        for prompt in range(5):
+            assert world.run("submit", "-a", "scripted", "--wait", str(prompt), status=1)
+        assert world.run("submit", "-a", "scripted", "--wait", "six")
+
+    def test_a_session_stops_while_its_account_works_and_a_fresh_one_goes_on(self, world):
+        plan(world, "bind tool refuse", "refuse", "refuse", "well edit", "refuse", "well edit")
+        task = submit(world)
+        world.wait(task)
+        for message in ("one", "two"):
+            world.run("say", task, message, "--wait", status=1)
+        world.run("submit", "-a", "scripted", "--wait", "another task")
+        world.run("say", task, "three", "--wait", status=1)
+        told = world.run("say", task, "four", status=64).stderr.decode()
+        assert "SESSION_FAILING" in told and f"say --fresh {task}" in told
+        assert len(world.json("status", task)["turns"]) == 4
+        world.run("say", "--fresh", task, "five", "--wait")
+        assert launches(world)[-2:] == ["resume s-1: three", launches(world)[-1]]
+        assert launches(world)[-1].startswith("first: This continues earlier work")
+
+
+class TestAuth:
+    def test_a_login_that_fails_stops_the_account_and_no_other(self, world):
+        plan(world, "bind auth", "well edit")
+        task = submit(world)
+        world.wait(task, status=1)
+        waiting = submit(world, "later")
+        assert "scripted on local is stopped: its login failed: auth: please log in again" in world.out("list")
+        assert world.run("submit", "-a", "other", "--wait", "go")
+        assert world.json("status", waiting)["phrase"] == "waiting"
+        assert len(launches(world)) == 2
+        checked = world.out("host", "check", "local")
+        assert "account scripted" in checked and "gets tasks again" in checked
+        world.wait(waiting, status=0)

@@ -363,6 +363,7 @@ class Driver:
             created_at=time.time(),
             repeat_number=again.number,
             repeat_limit=again.limit,
+            account=turn.account,
         )
         place = replace(row, turn_id=following.id, pinned_host=turn.host, not_before=again.at, owner=None)
         return following, place

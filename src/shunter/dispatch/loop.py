@@ -30,7 +30,7 @@ from ..wire.errors import ShunterError
 from ..wire.ids import new_attempt_id
 from ..wire.messages import Facts
 from .driver import Driver
-from .hosts import HostEntry, open_hosts, retry_rule, view_host
+from .hosts import NO_STOPS, HostEntry, Stops, find_stops, open_hosts, retry_rule, view_host
 from .log import log
 from .observe import Observer
 from .outbox import Outbox
@@ -236,6 +236,8 @@ class Dispatcher:
         # Of one host alone nothing is asked: there is no choice, and its lease says what is to be said.
         seen = {entry.name: self.observer.known(entry) for entry in entries if chooses}
         wanted = {row.turn_id: row.requirements for row in rows}
+        accounts = sorted({wishes.account for wishes in wanted.values() if wishes.account is not None})
+        rule = self._rule()
         places = {place for wishes in wanted.values() for place in (wishes.project_id, wishes.worktree_id)}
         had: dict[str | None, set[str]] = {}
         for place in places:
@@ -247,6 +249,9 @@ class Dispatcher:
                 drains.get(entry.name),
                 slots_used=used[entry.name],
                 had=frozenset(had.get(entry.name, ())),
+                stops=find_stops(self.store, entry.name, accounts, under_way, rule)
+                if used[entry.name] < entry.config.slots
+                else NO_STOPS,
             )
             for entry in entries
         ]
@@ -264,7 +269,14 @@ class Dispatcher:
                 self.jobs.touch(turn.id)
 
     def _view(
-        self, entry: HostEntry, seen: Observation | None, drain: Drain | None, *, slots_used: int, had: frozenset[str]
+        self,
+        entry: HostEntry,
+        seen: Observation | None,
+        drain: Drain | None,
+        *,
+        slots_used: int,
+        had: frozenset[str],
+        stops: Stops,
     ) -> HostView:
         """Slots by our own accounting: the host's lease decides, this keeps us from asking in vain."""
         return view_host(
@@ -275,6 +287,7 @@ class Dispatcher:
             slots_used=slots_used,
             reachable=not entry.client.broken_for_s and (seen is None or seen.error_code is None),
             had=had,
+            stops=stops,
         )
 
     def _rule(self) -> RetryRule:

@@ -74,6 +74,12 @@ LIMITS: dict[str, Key] = {
 RETRY: dict[str, Key] = {
     "overload": Key(forms.whole(0, 100), 3, "repeats of a turn that an overloaded provider ended; 0 is none"),
     "overload_pause": Key(forms.duration, 30.0, "before the first of them; before each further one four times as long"),
+    "quick_failures": Key(
+        forms.whole(0, 16), 3, "in a row, without a tool call or a token, that stop an account or a session; 0 is never"
+    ),
+    "quick_pause": Key(
+        forms.duration, 900.0, "until one task tries such an account; twice as long after each failure, up to 4 hours"
+    ),
 }
 HOST: dict[str, Key] = {
     "name": Key(forms.text, None, "lower-case letters, digits, `.`, `_`, `-`"),

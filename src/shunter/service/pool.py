@@ -6,7 +6,19 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
-from ..dispatch.hosts import ANY_PROFILE, HostEntry, memory_budget_mb, open_hosts, probe_host, reached_as, view_host
+from ..dispatch.hosts import (
+    ANY_PROFILE,
+    NO_STOPS,
+    HostEntry,
+    Stops,
+    find_stops,
+    memory_budget_mb,
+    open_hosts,
+    probe_host,
+    reached_as,
+    retry_rule,
+    view_host,
+)
 from ..fleet.config import HostConfig
 from ..fleet.observations import Observation, asking, failed, load_observations, record_observation
 from ..model.records import Drain, Row, Turn
@@ -40,6 +52,7 @@ class HostStatus:
     version: str | None
     system: str | None
     cpu_busy_ratio: float | None = None  # between the last two answers, when there were two
+    stopped: tuple[str, ...] = ()  # accounts that get no task, each in words
 
 
 def observe_pool(home: Home, *, refresh: bool = False) -> list[HostStatus]:
@@ -108,10 +121,26 @@ def pool_status(
         if known is not None and known.reached_as != reached_as(host):
             known = None
         used = sum(1 for turn in turns if turn.host == host.name)
-        view = view_host(host, known, drains.get(host.name), home.config.agents, slots_used=used)
+        stops = find_account_stops(home, host.name, turns)
+        view = view_host(host, known, drains.get(host.name), home.config.agents, slots_used=used, stops=stops)
         earlier = (before or {}).get(host.name)
         found.append(_status(host, view, known, earlier.facts if earlier else None))
     return found
+
+
+def find_account_stops(home: Home, host: str, under_way: list[Turn]) -> Stops:
+    """Of every account that turns were given there; nothing before the first task."""
+    if not home.places.store_file.exists():
+        return NO_STOPS
+    store = home.reading
+    return find_stops(store, host, store.list_accounts(host), under_way, retry_rule(home.config))
+
+
+def explain_stops(home: Home) -> list[str]:
+    """Every account that is stopped on a host of the pool."""
+    _, turns = load_use(home)
+    stops = [find_account_stops(home, host.name, turns) for host in home.config.hosts if host.enabled]
+    return [words for each in stops for words in (*each.stopped.values(), *each.tried.values())]
 
 
 def load_use(home: Home) -> tuple[dict[str, Drain], list[Turn]]:
@@ -144,6 +173,7 @@ def _status(host: HostConfig, view: HostView, known: Observation | None, earlier
         version=known.hello.version if known and known.hello else None,
         system=facts.system if facts else None,
         cpu_busy_ratio=cpu_busy_ratio(earlier, facts) if facts else None,
+        stopped=tuple({**view.stopped, **view.tried}.values()),
     )
 
 
@@ -186,6 +216,7 @@ def explain_row(home: Home, row: Row) -> Placement:
             drains.get(host.name),
             home.config.agents,
             slots_used=sum(1 for turn in turns if turn.host == host.name),
+            stops=find_account_stops(home, host.name, turns),
         )
         for host in home.config.hosts
     ]

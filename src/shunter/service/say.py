@@ -11,19 +11,21 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from ..dispatch.hosts import retry_rule
 from ..dispatch.job import launch_of
 from ..host.flock import hold_lock
 from ..model.brief import Brief
 from ..model.records import Row, Task, Turn
 from ..model.states import Step, TaskState, TurnState
 from ..policy.outcome import is_follow_up
+from ..policy.retry import judge_session
 from ..store.briefs import brief_id, read_brief, remove_brief, write_brief
 from ..wire.errors import ShunterError
 from ..wire.ids import turn_id
 from ..wire.messages import Question
 from .actions import cancel_task
 from .home import Home
-from .submit import checked_prompt, requirements_of
+from .submit import account_of, checked_prompt, requirements_of, warn_stopped
 from .waiting import is_over, wait_for
 
 INTERRUPT_LIMIT_S = 120.0  # longer than any grace that the configuration allows for ending an agent
@@ -46,11 +48,13 @@ class SayAsk:
 class Said:
     task: Task
     turn: Turn
+    warnings: tuple[str, ...] = ()
     fault: ShunterError | None = None  # the message is stored, but no dispatcher could be started
 
 
 def say_to_task(home: Home, ask: SayAsk) -> Said:
-    """Raises TASK_BUSY, TASK_CLOSED, FOLLOWUP_LIMIT, SESSION_UNBOUND, PROMPT_INVALID or ANSWER_INVALID."""
+    """Raises TASK_BUSY, TASK_CLOSED, FOLLOWUP_LIMIT, PROMPT_INVALID, ANSWER_INVALID; without `fresh` also
+    SESSION_UNBOUND and SESSION_FAILING."""
     task = home.store.find_task(ask.task)
     turns = home.store.load_turns(task.id)
     _refuse_hopeless(home, task, turns)
@@ -58,6 +62,7 @@ def say_to_task(home: Home, ask: SayAsk) -> Said:
     message = checked_prompt(_message(ask, turns[-1]).encode("utf-8", "surrogateescape"))
     if not ask.fresh:
         _require_session(task, former)
+        _refuse_failing(home, task, turns)
     if turns[-1].step != Step.SETTLED:
         task, turns = _interrupted(home, task, turns[-1], wanted=ask.interrupt, actor=ask.actor)
     if ask.fresh:
@@ -69,7 +74,7 @@ def say_to_task(home: Home, ask: SayAsk) -> Said:
         home.wake()
     except ShunterError as exc:
         fault = exc
-    return Said(home.store.load_task(task.id), turn, fault)
+    return Said(home.store.load_task(task.id), turn, warn_stopped(home, task), fault)
 
 
 def _store(home: Home, ask: SayAsk, task: Task, former: Brief, message: str) -> Turn:
@@ -78,7 +83,16 @@ def _store(home: Home, ask: SayAsk, task: Task, former: Brief, message: str) -> 
         raise _busy(turns[-1])
     _refuse_hopeless(home, home.store.load_task(task.id), turns)  # another follow-up may have come in between
     number = len(turns) + 1
-    turn = Turn(turn_id(task.id, number), task.id, number, TurnState.QUEUED, Step.WAITING, created_at=time.time())
+    turn = Turn(
+        turn_id(task.id, number),
+        task.id,
+        number,
+        TurnState.QUEUED,
+        Step.WAITING,
+        created_at=time.time(),
+        fresh_session=ask.fresh,
+        account=account_of(task),
+    )
     row = Row(
         turn_id=turn.id,
         task_id=task.id,
@@ -89,7 +103,7 @@ def _store(home: Home, ask: SayAsk, task: Task, former: Brief, message: str) -> 
     )
     write_brief(home.places.prompts_dir, turn.id, replace(former, prompt=message, new_session_id=str(uuid.uuid4())))
     try:
-        home.store.add_turn(turn, row, actor=ask.actor, fresh_session=ask.fresh)
+        home.store.add_turn(turn, row, actor=ask.actor)
     except BaseException:
         remove_brief(home.places.prompts_dir, turn.id)
         raise
@@ -132,6 +146,17 @@ def _require_session(task: Task, brief: Brief) -> None:
         text = f"the agent of task {task.id} ended before it named a session"
         hint = f"shunter say --fresh {task.id} … starts a new session on the same branch"
         raise ShunterError("SESSION_UNBOUND", text, hint=hint)
+
+
+def _refuse_failing(home: Home, task: Task, turns: Sequence[Turn]) -> None:
+    account, host = account_of(task), task.host or ""
+    cleared_at = home.store.load_clearance(host, account) if account is not None else None
+    words = judge_session(turns[::-1], cleared_at=cleared_at, rule=retry_rule(home.config))
+    if words is not None:
+        hint = f"shunter say --fresh {task.id} …, or where the fault was not the session's: shunter host enable {host}"
+        raise ShunterError(
+            "SESSION_FAILING", f"the session of task {task.id} gets no further message: {words}", hint=hint
+        )
 
 
 def _interrupted(home: Home, task: Task, turn: Turn, *, wanted: bool, actor: str) -> tuple[Task, list[Turn]]:

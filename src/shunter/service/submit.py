@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..agents.table import parse_name
+from ..dispatch.hosts import find_stops, retry_rule
 from ..dispatch.job import launch_of
 from ..fleet.config import COMMAND_LINE, Config
 from ..git.capture import Base, capture_base
@@ -91,7 +92,15 @@ def submit_task(home: Home, ask: SubmitAsk) -> Submitted:
     if delivery is not None:
         task = replace(task, options=replace(task.options, **delivery.options))
         refuse_incapable(config, wanted_host, capabilities_of(task.options))
-    turn = Turn(turn_id(task.id, 1), task.id, 1, TurnState.QUEUED, Step.WAITING, task.created_at)
+    turn = Turn(
+        turn_id(task.id, 1),
+        task.id,
+        1,
+        TurnState.QUEUED,
+        Step.WAITING,
+        task.created_at,
+        account=account_of(task),
+    )
     brief = _brief(config, repo, choice, prompt)
     # An option that the agent does not know is refused now, not on the host; what it has no sandbox for is known.
     launch = launch_of(task, brief, session_id=None, permission=task.permission)
@@ -113,7 +122,23 @@ def submit_task(home: Home, ask: SubmitAsk) -> Submitted:
     except ShunterError as exc:
         fault = exc
     more = () if delivery is None else (*delivery.warnings, *warn_incapable(config, capabilities_of(task.options)))
-    return Submitted(task, (*_warnings(base), *more), fault)
+    return Submitted(task, (*_warnings(base), *more, *warn_stopped(home, task)), fault)
+
+
+def warn_stopped(home: Home, task: Task) -> tuple[str, ...]:
+    """Why the task waits when its account is stopped on every host that may have it."""
+    account, pin = account_of(task), task.host or task.pinned_host
+    if account is None:
+        return ()
+    rule, under_way = retry_rule(home.config), home.store.open_turns(waiting=False)
+    words: list[str] = []
+    for host in home.config.hosts:
+        if host.enabled and pin in (None, host.name):
+            stopped = find_stops(home.store, host.name, [account], under_way, rule).stopped
+            if not stopped:
+                return ()
+            words += stopped.values()
+    return tuple(words)
 
 
 def wanted_base(config: Config) -> tuple[str | None, bool]:
@@ -257,6 +282,13 @@ def _row(task: Task, turn: Turn, repo: Repository, choice: AgentChoice) -> Row:
     )
 
 
+def account_of(task: Task) -> str | None:
+    """The login that the agent will use; a command line on its own has none."""
+    if task.agent.startswith("exec:"):
+        return None
+    return f"{task.agent}@{task.options.env_profile}" if task.options.env_profile else task.agent
+
+
 def requirements_of(task: Task, adapter: str, object_format: str) -> Requirements:
     return Requirements(
         agent=f"{adapter}@{task.options.env_profile}" if task.options.env_profile else adapter,
@@ -266,6 +298,7 @@ def requirements_of(task: Task, adapter: str, object_format: str) -> Requirement
         capabilities=capabilities_of(task.options),
         project_id=task.project_id,
         worktree_id=task.worktree_id,
+        account=account_of(task),
     )
 
 

@@ -262,11 +262,9 @@ class TurnWrites:
         self._run("move_attempt", values)
 
     def _delete_row(self, turn_id: str) -> None:
-        row = self.load_row(turn_id)
-        if row is not None:
+        for row in self._records("load_shape", turn_id=turn_id):
             self._run("delete_row", {"turn_id": turn_id})
-            requirements = columns.requirements_text(row.requirements)
-            self._run("delete_unused_shape", {"pinned_host": row.pinned_host or "", "requirements": requirements})
+            self._run("delete_unused_shape", {"id": row["shape_id"]})
 
 
 def _state_at(turn: Turn, to_step: Step, given: TurnState | None) -> TurnState:

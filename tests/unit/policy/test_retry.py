@@ -8,12 +8,12 @@ import pytest
 
 from shunter.model.records import Turn
 from shunter.model.states import Step, TurnState
-from shunter.policy.retry import Again, RetryRule, Stop, decide_again, did_nothing
+from shunter.policy.retry import Again, RetryRule, Stop, decide_again, did_nothing, judge_account, judge_session
 from shunter.wire.messages import End, Publication, Usage
 
 NOW = 1000.0
 NOTHING = Publication("a" * 40, 0)
-RULE = RetryRule(overload=3, overload_pause_s=30.0)
+RULE = RetryRule(overload=3, overload_pause_s=30.0, quick_failures=3, quick_pause_s=900.0)
 
 
 def an_end(outcome="overload", **facts):
@@ -94,3 +94,68 @@ def test_without_a_session_only_a_turn_that_did_nothing_is_repeated(facts, kind)
     turn = a_turn(an_end(**facts))
     assert isinstance(decided(turn, resumes=False), kind)
     assert isinstance(decided(turn), Again)
+
+
+def failures(*kinds, **facts):
+    """Newest first, one a second, the newest at NOW."""
+    return [a_turn(an_end(kind, **facts), settled_at=NOW - place) for place, kind in enumerate(kinds)]
+
+
+def judged(*turns, rule=RULE):
+    return judge_account(turns, rule=rule)
+
+
+def test_as_many_quick_failures_as_the_rule_says_stop_an_account():
+    assert judged(*failures("failed", "limit")) is None
+    stopped = judged(*failures("failed", "limit", "usage_error"))
+    assert stopped.until == NOW + 900.0
+    assert "3 turns in a row" in stopped.words and "last: failed: as it was told" in stopped.words
+    assert judged(*failures(*["failed"] * 9), rule=replace(RULE, quick_failures=0)) is None
+
+
+@pytest.mark.parametrize(("count", "pause_s"), [(4, 1800.0), (6, 7200.0), (7, 4 * 3600.0), (16, 4 * 3600.0)])
+def test_each_further_failure_doubles_the_pause_up_to_four_hours(count, pause_s):
+    assert judged(*failures(*["failed"] * count)).until == NOW + pause_s
+
+
+@pytest.mark.parametrize("facts", [{"tool_calls": 1}, {"tool_calls": None}, {"usage": Usage(output_tokens=1)}])
+def test_a_failure_that_did_something_says_that_the_account_works(facts):
+    worked = a_turn(an_end("failed", **facts), settled_at=NOW)
+    assert judged(*failures("failed", "failed"), worked, *failures("failed", "auth")) is None
+
+
+def test_what_is_no_word_on_the_account_is_passed_over():
+    lost_place = a_turn(an_end("launch_failed", reason="workspace_lost"), settled_at=NOW)
+    repeat = a_turn(an_end("overload"), settled_at=NOW, repeat_number=1)
+    two = failures("overload", "failed")
+    assert judged(lost_place, repeat, repeat, *two) is None
+    assert judged(lost_place, repeat, *two, *failures("failed")) is not None
+
+
+def test_one_login_that_failed_stops_an_account_for_a_day():
+    stopped = judged(*failures("limit", "auth"))
+    assert stopped.until == NOW - 1 + 86400.0
+    assert "its login failed: auth" in stopped.words
+    assert judged(*failures("auth", tool_calls=5)) is not None, "also in the middle of a turn"
+
+
+def session(*turns, cleared_at=None, rule=RULE):
+    return judge_session(turns, cleared_at=cleared_at, rule=rule)
+
+
+def test_a_session_stops_by_its_own_failures():
+    quick = failures("failed", "limit", "failed")
+    assert session(*quick[:2]) is None
+    assert "3 turns in a row" in session(*quick)
+    assert session(*quick, rule=replace(RULE, quick_failures=0)) is None
+    assert session(*quick, cleared_at=NOW - 1.5) is None
+    cancelled = a_turn(None, state=TurnState.CANCELLED, settled_at=NOW)
+    assert session(quick[0], cancelled, *quick[1:]) is not None
+    well = a_turn(an_end("done"), state=TurnState.SUCCEEDED, settled_at=NOW)
+    assert session(*quick[:2], well, quick[2]) is None
+
+
+def test_repeats_are_one_failure_of_a_session_and_a_fresh_one_has_none_yet():
+    quick = failures("overload", "overload", "failed")
+    assert session(replace(quick[0], repeat_number=1), *quick[1:]) is None
+    assert session(quick[0], replace(quick[1], fresh_session=True), quick[2]) is None

@@ -53,6 +53,11 @@ def command(everything: bool, limit: int, as_json: bool) -> None:
     say(table(("TASK", "STATE", "HOST", "AGENT", "AGE", "TITLE"), rows, colours))
     if stale:
         say(stale)
+    if any(view.phrase == "waiting" for view in views):
+        from ...service.pool import explain_stops
+
+        for words in explain_stops(home):
+            say(visible(words))
     if more:
         say(f"… more; `shunter list -n {limit * 2}` shows them")
 

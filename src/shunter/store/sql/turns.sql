@@ -3,8 +3,11 @@
 -- name: insert_turn
 -- A new turn; fails when the task has an open one.
 INSERT INTO turns (
-    id, task_id, number, state, step, created_at, attempt_number, uncertain, repeat_number, repeat_limit
-) VALUES (:id, :task_id, :number, :state, :step, :created_at, 0, 0, :repeat_number, :repeat_limit);
+    id, task_id, number, state, step, created_at, attempt_number, uncertain, repeat_number, repeat_limit,
+    fresh_session, account
+) VALUES (
+    :id, :task_id, :number, :state, :step, :created_at, 0, 0, :repeat_number, :repeat_limit, :fresh_session, :account
+);
 
 -- name: load_turn
 -- One turn by its id.
