@@ -241,3 +241,24 @@ def test_commits_come_home_although_a_file_became_a_repository(world):
     (world.home / ".gitconfig").write_text("[user]\n\tname = A\n\temail = a@example.org\n")
     _, record = ended(world, f"echo precious > p; git add p; git commit -qm p; {become}")
     assert world.git("show", f"{record['ref']}:p") == "precious"
+
+
+def test_the_version_of_an_agent_stands_with_its_turn_and_an_untried_one_is_told(world):
+    program = world.root / "bin" / "codex"
+    program.parent.mkdir()
+    events = [{"type": "thread.started", "thread_id": "t-1"}, {"type": "turn.started"}, {"type": "turn.completed"}]
+    program.write_text(
+        '#!/bin/sh\n[ "$1" != --version ] || { echo codex-cli 0.99.0; exit; }\n'
+        '[ "$1" != login ] || exit 0\necho x > x.txt\n' + "".join(f"echo '{json.dumps(event)}'\n" for event in events)
+    )
+    program.chmod(0o755)
+    profile = f"PATH={program.parent}:$PATH\nexport PATH\n"
+    for name in (".profile", ".bash_profile"):
+        (world.home / name).write_text(profile)
+    found = {each["what"]: each["found"] for each in world.json("host", "check", "local")}
+    assert "codex-cli 0.99.0" in found["agent codex"] and "older than what was tried" in found["agent codex"]
+    record = world.json("submit", "-a", "codex", "--wait", "go")
+    assert (record["phrase"], record["turn"]["outcome"]["agent_version"]) == ("unknown", "codex-cli 0.99.0")
+    assert "version    codex-cli 0.99.0" in world.out("result", record["id"])
+    told = [event["reason"] for event in world.json("status", record["id"])["events"] if event["kind"] == "version"]
+    assert len(told) == 1 and "codex-cli 0.99.0: it is older" in told[0]

@@ -21,6 +21,7 @@ from dataclasses import replace
 
 from ..agents import contract
 from ..agents.table import load
+from ..agents.versions import doubt_version
 from ..fleet.places import Places
 from ..model.brief import Brief
 from ..model.records import Event, Row, Task, Turn
@@ -276,7 +277,16 @@ class Driver:
         event = Event(time.time(), kind, ACTOR, turn.task_id, turn.id, turn.attempt_id, reason=reason)
         self.store.record_events([event])
 
+    def _note_version(self, turn: Turn, end: End) -> None:
+        row = self.store.load_row(turn.id)
+        doubt = doubt_version(row.requirements.agent.partition("@")[0], end.agent_version) if row is not None else None
+        if doubt is not None:
+            reason = f"{end.agent_version}: {doubt}"
+            event = Event(time.time(), "version", ACTOR, turn.task_id, turn.id, turn.attempt_id, reason=reason)
+            self.store.record_events([event])
+
     def _record_end(self, turn: Turn, status: AttemptStatus, end: End) -> bool:
+        self._note_version(turn, end)
         return self._move(
             turn,
             Step.ENDED,

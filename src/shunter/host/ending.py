@@ -63,7 +63,7 @@ def finish_attempt(layout: Layout, ledger: Ledger, spec: JobSpec, exited: Exited
     with hold_lock(layout.task_lock(spec.task_id)):
         publication, error = _publish(layout, spec)
         outcome = _judge(layout, ledger, spec, exited, publication)
-        end = _end(spec, exited, outcome, publication, error)
+        end = _end(spec, exited, outcome, publication, error, version=_version(layout, spec))
         kind = "completed" if exited.reason == "exit" and exited.exit_code == 0 else "failed"
         pairs = {"attempt": spec.attempt_id, "nonce": spec.nonce, "outcome": outcome.kind}
         when_there_is_room(lambda: write_durably(layout.signal(spec.attempt_id, kind), json_line(pairs)))
@@ -171,6 +171,18 @@ def _as_published(outcome: contract.Outcome, publication: Optional[Publication])
     return changed(outcome, kind=contract.UNKNOWN, evidence=f"{outcome.evidence}; {why}")
 
 
+def _version(layout: Layout, spec: JobSpec) -> Optional[str]:
+    if spec.agent == "exec":
+        return None
+    from .probes import known_version  # a tenth of the publisher's start, for what most commands do not need
+
+    try:
+        paths = [each[5:] for each in read_start(layout.job(spec.attempt_id)).env if each.startswith(b"PATH=")]
+    except OSError:
+        return None
+    return known_version(layout, spec, os.fsdecode(paths[-1])) if paths else None
+
+
 def zone_of(job: str) -> tzinfo:
     """The time zone that the agent had; a fixed distance from UTC where its rules cannot be found."""
     from zoneinfo import ZoneInfo
@@ -213,6 +225,8 @@ def _end(
     outcome: contract.Outcome,
     publication: Optional[Publication],
     error: Optional[ShunterError],
+    *,
+    version: Optional[str],
 ) -> End:
     code, text = (error.code, error.text) if error else (None, None)
     if exited.reason == "spawn_failed":
@@ -244,6 +258,7 @@ def _end(
         error_code=code,
         error_text=text,
         tool_calls=outcome.tool_calls,
+        agent_version=version,
     )
 
 

@@ -73,6 +73,8 @@ def render_result(view: TaskView) -> str:
     if usage.input_tokens is not None or usage.output_tokens is not None:
         cost = f", ${usage.cost_usd:.4f}" if usage.cost_usd is not None else ""
         lines.append(f"  tokens     {usage.input_tokens or 0} in, {usage.output_tokens or 0} out{cost}")
+    if end.agent_version is not None:
+        lines.append(f"  version    {visible(end.agent_version)}")
     if end.background:
         lines.append(f"  note       ended with background work running: {end.background} processes were ended")
     if turn.error_code:
