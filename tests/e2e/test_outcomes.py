@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 
 import pytest
 from e2e_world import World, eventually
@@ -27,6 +29,29 @@ def test_the_exit_status_is_the_agents_own(world, script, status, phrase):
     code, record = ended(world, script)
     assert (code, record["phrase"]) == (status, phrase)
     assert record["state"] == "open"
+
+
+@pytest.fixture
+def small_group():
+    """A cgroup with 20 MB of memory."""
+    place = Path("/sys/fs/cgroup/memory/shunter-test-oom")
+    try:
+        place.mkdir()
+    except OSError:
+        pytest.skip("needs root and a memory controller of cgroups")
+    try:
+        (place / "memory.limit_in_bytes").write_text(str(20 << 20))
+        yield place
+    finally:
+        place.rmdir()
+
+
+def test_an_agent_that_the_kernel_ended_for_want_of_memory(world, small_group):
+    hungry = f'echo $$ > {small_group}/cgroup.procs; echo x > x.txt; exec {sys.executable} -c "bytearray(200 << 20)"'
+    code, record = ended(world, hungry)
+    assert (code, record["phrase"], record["turn"]["state"]) == (137, "oom", "failed")
+    assert "want of memory" in record["turn"]["outcome"]["evidence"]
+    assert world.git("show", f"{record['ref']}:x.txt") == "x"
 
 
 def test_an_agent_that_says_nothing_is_told_while_it_waits(world):

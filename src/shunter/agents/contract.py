@@ -22,7 +22,7 @@ from ..wire.record import dataclass, field
 # Outcome kinds. The first four are what an agent can say of its own work; the rest is what we saw.
 DONE, NEEDS_INPUT, BLOCKED, UNKNOWN = "done", "needs_input", "blocked", "unknown"
 NO_CHANGES, FAILED, LIMIT, AUTH, OVERLOAD = "no_changes", "failed", "limit", "auth", "overload"
-CONTEXT_FULL, USAGE_ERROR, CRASHED = "context_full", "usage_error", "crashed"
+CONTEXT_FULL, USAGE_ERROR, CRASHED, OOM = "context_full", "usage_error", "crashed", "oom"
 TIMED_OUT, CANCELLED, LOST, LAUNCH_FAILED = "timed_out", "cancelled", "lost", "launch_failed"
 SESSION_UNKNOWN = "session unknown"  # how the evidence of a usage_error begins whose session the agent does not have
 

@@ -33,6 +33,7 @@ from .workspace import Identity
 
 T = TypeVar("T")
 ROOM_PAUSE_S = 2.0
+KILL = 9
 
 # What we know better than the agent can say.
 KIND_OF_REASON = {
@@ -146,14 +147,28 @@ def _judge(
         outcome = contract.Outcome(contract.UNKNOWN, f"the output could not be judged: {type(exc).__name__}: {exc}")
     kind = KIND_OF_REASON.get(exited.reason)
     if kind is None:
-        return (
-            outcome if outcome.kind not in (contract.DONE, contract.NO_CHANGES) else _as_published(outcome, publication)
-        )
+        return _as_published(as_oom(outcome, exited), publication)
     words = WORDS_OF_REASON[exited.reason]
     if exited.errno:
         what = layout.workspace(spec.task_id) if exited.reason == "workspace_lost" else spec.argv[0]
         words += f": {what}: {os.strerror(exited.errno)}"
     return changed(outcome, kind=kind, evidence=words, structured=False)
+
+
+def as_oom(outcome: contract.Outcome, exited: Exited) -> contract.Outcome:
+    """A SIGKILL that nobody here sent, with the kernel's word that it ended something for want of memory.
+
+    A shell or another wrapper tells of a child's SIGKILL by the status 137.
+    """
+    if outcome.kind != contract.CRASHED or (exited.signal != KILL and exited.exit_code != 128 + KILL):
+        return outcome
+    if exited.oom_group:
+        why = "the kernel ended a process of this turn for want of memory"
+    elif exited.oom_machine:
+        why = f"{exited.oom_machine} processes of this machine were ended for want of memory while the turn ran"
+    else:
+        return outcome
+    return changed(outcome, kind=contract.OOM, evidence=f"{outcome.evidence}: {why}")
 
 
 def _as_published(outcome: contract.Outcome, publication: Optional[Publication]) -> contract.Outcome:

@@ -101,7 +101,7 @@ def judge_account(failures: Iterable[Turn], *, rule: RetryRule) -> Stopped | Non
     quick: list[Turn] = []
     for turn in failures:
         end = turn.outcome
-        if end is None or end.reason == "workspace_lost" or _is_known_overload(turn):
+        if end is None or end.outcome == contract.OOM or end.reason == "workspace_lost" or _is_known_overload(turn):
             continue  # says nothing of the account, or is waited for already
         if end.outcome == contract.AUTH:
             return Stopped(f"its login failed: {_told(end)}", (turn.settled_at or 0.0) + LOGIN_PAUSE_S)

@@ -64,7 +64,7 @@ def test_it_ends_after_the_last_repeat():
     "kind",
     [
         *("done", "needs_input", "blocked", "unknown", "no_changes", "failed", "limit", "auth", "context_full"),
-        *("usage_error", "crashed", "timed_out", "cancelled", "lost", "launch_failed"),
+        *("usage_error", "crashed", "timed_out", "cancelled", "lost", "launch_failed", "oom"),
     ],
 )
 def test_nothing_else_is_repeated(kind):
@@ -128,7 +128,7 @@ def test_what_is_no_word_on_the_account_is_passed_over():
     lost_place = a_turn(an_end("launch_failed", reason="workspace_lost"), settled_at=NOW)
     repeat = a_turn(an_end("overload"), settled_at=NOW, repeat_number=1)
     two = failures("overload", "failed")
-    assert judged(lost_place, repeat, repeat, *two) is None
+    assert judged(lost_place, repeat, repeat, *failures("oom"), *two) is None
     assert judged(lost_place, repeat, *two, *failures("failed")) is not None
 
 
