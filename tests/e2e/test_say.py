@@ -141,6 +141,17 @@ class TestConfiguredCommand:
         assert code_of(done) == "SESSION_UNBOUND" and b"--fresh" in done.stderr
         assert world.json("say", "--fresh", task, "second", "--wait", status=None)["turn"]["number"] == 2
 
+    def test_a_session_that_never_began_is_none(self, world):
+        """Of Claude we choose the id, so it is known although the program refused its options."""
+        script = "echo \"error: unknown option '--verbose'\" >&2; exit 1"
+        world.configure(more=f"[agents.claude]\ncommand = {json.dumps(['sh', '-c', script])}\n")
+        task = world.json("submit", "-a", "claude", "first", "--wait", status=1)
+        assert (task["phrase"], bool(task["session_id"])) == ("usage_error", True)
+        done = world.run("say", task["id"], "second", "--json", status=64)
+        assert code_of(done) == "SESSION_UNBOUND"
+        again = world.json("say", "--fresh", task["id"], "second", "--wait", status=1)
+        assert again["session_id"] not in (None, task["session_id"])
+
 
 class TestRefusals:
     def test_what_cannot_be_followed_up(self, world):

@@ -49,9 +49,12 @@ def exit_status_of(turn: Turn) -> int:
 
 
 def is_follow_up(turn: Turn) -> bool:
-    """Whether it counts against --max-followups: somebody asked for it, and an agent took the message or may have."""
-    if turn.number == 1 or turn.repeat_number:
-        return False
+    """Whether it counts against --max-followups: somebody asked for it, and the message reached its agent."""
+    return turn.number > 1 and not turn.repeat_number and has_reached_agent(turn)
+
+
+def has_reached_agent(turn: Turn) -> bool:
+    """Whether the agent took the turn's message, or may have: its program began with it and refused nothing at once."""
     end = turn.outcome
     if end is None:
         return turn.step != Step.SETTLED or turn.accepted_at is not None

@@ -17,7 +17,7 @@ from ..host.flock import hold_lock
 from ..model.brief import Brief
 from ..model.records import Row, Task, Turn
 from ..model.states import Step, TaskState, TurnState
-from ..policy.outcome import is_follow_up
+from ..policy.outcome import has_reached_agent, is_follow_up
 from ..policy.retry import judge_session
 from ..store.briefs import brief_id, read_brief, remove_brief, write_brief
 from ..wire.errors import ShunterError
@@ -61,7 +61,7 @@ def say_to_task(home: Home, ask: SayAsk) -> Said:
     former = _former_brief(home, turns)
     message = checked_prompt(_message(ask, turns[-1]).encode("utf-8", "surrogateescape"))
     if not ask.fresh:
-        _require_session(task, former)
+        _require_session(task, turns, former)
         _refuse_failing(home, task, turns)
     if turns[-1].step != Step.SETTLED:
         task, turns = _interrupted(home, task, turns[-1], wanted=ask.interrupt, actor=ask.actor)
@@ -139,10 +139,11 @@ def _refuse_hopeless(home: Home, task: Task, turns: Sequence[Turn]) -> None:
     home.host(task.host)  # its workspace is there and nowhere else
 
 
-def _require_session(task: Task, brief: Brief) -> None:
-    """An agent without sessions is simply run again."""
+def _require_session(task: Task, turns: Sequence[Turn], brief: Brief) -> None:
+    """An agent without sessions is simply run again. An id that we chose is no session before the agent began one."""
     first = launch_of(task, brief, session_id=None, permission=task.permission)
-    if (first.session is not None or first.session_id is not None) and task.session_id is None:
+    is_bound = task.session_id is not None and any(map(has_reached_agent, turns))
+    if (first.session is not None or first.session_id is not None) and not is_bound:
         text = f"the agent of task {task.id} ended before it named a session"
         hint = f"shunter say --fresh {task.id} … starts a new session on the same branch"
         raise ShunterError("SESSION_UNBOUND", text, hint=hint)

@@ -1,4 +1,4 @@
-"""Which turns count as follow-ups."""
+"""Which turns reached their agent, and which count as follow-ups."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from shunter.model.records import Turn
 from shunter.model.states import Step, TurnState
-from shunter.policy.outcome import is_follow_up
+from shunter.policy.outcome import has_reached_agent, is_follow_up
 from shunter.wire.messages import End, Usage
 
 RAN = Turn("t-2", "t", 2, TurnState.FAILED, Step.SETTLED, 1.0, accepted_at=2.0, started_at=3.0)
@@ -39,3 +39,9 @@ def ended(kind, **facts):
 )
 def test_what_counts_as_a_follow_up(turn, counts):
     assert is_follow_up(turn) is counts
+
+
+def test_a_first_message_and_a_repeat_reach_the_agent_without_being_follow_ups():
+    for turn in (replace(ended("done"), number=1), replace(ended("overload"), repeat_number=1)):
+        assert has_reached_agent(turn) and not is_follow_up(turn)
+    assert not has_reached_agent(replace(ended("usage_error", tool_calls=0), number=1))
