@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from e2e_world import World, eventually
@@ -81,8 +85,9 @@ class TestOverload:
 
     def test_a_message_that_did_nothing_is_sent_again(self, world):
         plan(world, "overload", "bind overload", "well edit")
-        task = submit(world)
-        world.wait(task, status=0)
+        ended = world.json("submit", "-a", "scripted", "--wait", "do it")
+        task = ended["id"]
+        assert (ended["phrase"], ended["turn"]["number"]) == ("done", 3)
         assert launches(world) == ["first: do it", "first: do it", "resume s-1: do it"]
         assert "repeat 1 of 3 from the start" in history(world, task)
 
@@ -123,12 +128,36 @@ class TestOverload:
         assert "again at" in world.out("status", task)
         assert "overloaded" in world.out("logs", task)
         assert "TASK_BUSY" in world.run("say", task, "go on", status=64).stderr.decode()
-        assert "TASK_BUSY" in world.run("close", task, status=64).stderr.decode()
         world.run("cancel", task)
         assert world.json("status", task)["state"] == "open"
         assert len(launches(world)) == 1
         world.run("say", task, "--wait", "go on")
         assert launches(world)[1:] == ["resume s-1: go on"]
+
+    def test_closing_gives_up_one_that_waits(self, world):
+        configure(world, 'overload_pause = "1h"')
+        plan(world, "bind overload")
+        task = submit(world)
+        eventually(lambda: world.json("status", task)["again_at"])
+        assert world.json("close", task)["state"] == "closed"
+        eventually(lambda: not world.dispatcher_pids())
+        world.assert_nothing_left_over()
+
+    @pytest.mark.parametrize("boundary", ["before ended", "after ended", "before claimed", "recording accepted"])
+    def test_each_message_is_sent_once_wherever_the_dispatcher_dies(self, world, boundary):
+        plan(world, "bind overload", "well edit")
+        mark = world.root / "died-at"
+        script = str(Path(__file__).parent / "crashing_dispatcher.py")
+        words = [sys.executable, script, boundary, str(mark)]
+        with subprocess.Popen(words, env=world.env, cwd="/", stdout=subprocess.PIPE) as dispatcher:
+            assert dispatcher.stdout is not None
+            assert [dispatcher.stdout.readline() for _ in range(2)] == [b"starting\n", b"ready\n"]
+            task = submit(world)
+            eventually(mark.exists)
+        (shown,) = world.wait(task, status=0)
+        assert launches(world) == ["first: do it", "resume s-1: do it"]
+        assert [turn["repeat_number"] for turn in shown["turns"]] == [0, 1]
+        world.assert_nothing_left_over()
 
     def test_a_message_takes_the_place_of_one_that_waits(self, world):
         configure(world, 'overload_pause = "1h"')
@@ -225,3 +254,22 @@ class TestAuth:
         checked = world.out("host", "check", "local")
         assert "account scripted" in checked and "gets tasks again" in checked
         world.wait(waiting, status=0)
+
+    def test_a_check_that_finds_nobody_signed_in_lets_nothing_go(self, world):
+        signed_in = world.marks / "signed-in"
+        program = world.root / "bin" / "codex"
+        program.parent.mkdir()
+        failed = json.dumps({"type": "turn.failed", "error": {"message": "unexpected status 401 Unauthorized"}})
+        program.write_text(
+            '#!/bin/sh\n[ "$1" != --version ] || exec echo codex-cli 0.171.0\n'
+            f"[ \"$1\" != login ] || exec test -e {signed_in}\necho '{failed}'; exit 1\n"
+        )
+        program.chmod(0o755)
+        for name in (".profile", ".bash_profile"):
+            (world.home / name).write_text(f"PATH={program.parent}:$PATH\nexport PATH\n")
+        assert world.json("submit", "-a", "codex", "--wait", "go", status=1)["phrase"] == "auth"
+        assert "stopped: nobody is signed in" in world.out("host", "check")
+        assert "codex on local is stopped" in world.out("hosts")
+        signed_in.touch()
+        assert "gets tasks again" in world.out("host", "check")
+        assert "is stopped" not in world.out("hosts")

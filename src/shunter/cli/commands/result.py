@@ -110,11 +110,12 @@ def next_step(view: TaskView) -> str | None:
 
 
 def repeat_words(view: TaskView) -> str:
-    """For a repeat: when it is due, and which one it is."""
+    """For a repeat: when it is due, unless that is over, and which one it is."""
     turn = view.turn
     if turn is None or not turn.repeat_number:
         return ""
-    when = f"again at {clock(view.again_at)}" if view.again_at is not None else "again"
+    due_at = view.again_at or 0.0
+    when = f"again at {clock(due_at)}" if due_at > time.time() else "again"
     return f"{when} ({turn.repeat_number} of {turn.repeat_limit})"
 
 
