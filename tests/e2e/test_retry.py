@@ -106,7 +106,9 @@ class TestOverload:
         (shown,) = world.wait(task, status=1)
         assert len(launches(world)) == 3
         assert shown["phrase"] == "overload"
-        assert "not repeated: after 2 repeats" in history(world, task)
+        assert "repeat 2 of 2" in world.out("result", task)
+        assert "repeat 1 of 2: stored" in world.out("status", task)
+        assert "not repeated: repeat 2 of 2 was the last" in history(world, task)
         world.assert_nothing_left_over()
 
     def test_no_repeat_where_none_is_wanted(self, world):

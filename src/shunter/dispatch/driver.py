@@ -345,7 +345,9 @@ class Driver:
 
     def _decide_again(self, turn: Turn) -> Again | Stop | None:
         spread = int.from_bytes(os.urandom(2)) / 65535
-        return decide_again(turn, resumes=self._resumes(turn), rule=self.rule_of(), now=time.time(), spread=spread)
+        overloaded = turn.outcome is not None and turn.outcome.outcome == contract.OVERLOAD
+        resumes = overloaded and self._resumes(turn)
+        return decide_again(turn, resumes=resumes, rule=self.rule_of(), now=time.time(), spread=spread)
 
     def _resumes(self, turn: Turn) -> bool:
         """Whether the next turn of the task would go on in the session of this one."""

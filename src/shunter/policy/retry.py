@@ -72,8 +72,8 @@ def decide_again(turn: Turn, *, resumes: bool, rule: RetryRule, now: float, spre
     if turn.error_code is not None:
         return Stop(f"overloaded, not repeated: {turn.error_code}")
     if turn.repeat_number >= rule.overload:
-        tried = f"after {turn.repeat_number} repeats" if turn.repeat_number else "[retry] overload is 0"
-        return Stop(f"overloaded, not repeated: {tried}")
+        last = f"repeat {turn.repeat_number} of {turn.repeat_limit} was the last"
+        return Stop(f"overloaded, not repeated: {last if turn.repeat_number else '[retry] overload is 0'}")
     if not resumes and not (did_nothing(end) and left_nothing(end)):
         return Stop("overloaded, not repeated: there is no session to go on in, and the turn may have done something")
     number = turn.repeat_number + 1
@@ -101,7 +101,7 @@ def judge_account(failures: Iterable[Turn], *, rule: RetryRule) -> Stopped | Non
     quick: list[Turn] = []
     for turn in failures:
         end = turn.outcome
-        if end is None or end.outcome == contract.OOM or end.reason == "workspace_lost" or _is_known_overload(turn):
+        if end is None or end.outcome == contract.OOM or end.reason == "workspace_lost" or _is_repeated(turn, rule):
             continue  # says nothing of the account, or is waited for already
         if end.outcome == contract.AUTH:
             return Stopped(f"its login failed: {_told(end)}", (turn.settled_at or 0.0) + LOGIN_PAUSE_S)
@@ -129,10 +129,10 @@ def judge_session(turns: Iterable[Turn], *, cleared_at: float | None, rule: Retr
     return _words(len(quick), quick[0].outcome)
 
 
-def _is_known_overload(turn: Turn) -> bool:
-    """Repeats of one message are one failure: they come with pauses of their own."""
+def _is_repeated(turn: Turn, rule: RetryRule) -> bool:
+    """An overload that has pauses of its own; only the last repeat of a message counts, as one failure."""
     overloaded = turn.outcome is not None and turn.outcome.outcome == contract.OVERLOAD
-    return bool(turn.repeat_number) and overloaded and is_quick_failure(turn)
+    return overloaded and turn.repeat_number < rule.overload
 
 
 def _words(count: int, last: End) -> str:

@@ -55,8 +55,8 @@ def test_chance_makes_a_pause_longer_by_a_fifth_at_most():
 
 
 def test_it_ends_after_the_last_repeat():
-    stop = decided(a_turn(an_end(), repeat_number=3))
-    assert isinstance(stop, Stop) and "after 3 repeats" in stop.words
+    stop = decided(a_turn(an_end(), repeat_number=3, repeat_limit=3))
+    assert isinstance(stop, Stop) and "repeat 3 of 3 was the last" in stop.words
     assert isinstance(decided(a_turn(an_end()), rule=replace(RULE, overload=0)), Stop)
 
 
@@ -126,10 +126,17 @@ def test_a_failure_that_did_something_says_that_the_account_works(facts):
 
 def test_what_is_no_word_on_the_account_is_passed_over():
     lost_place = a_turn(an_end("launch_failed", reason="workspace_lost"), settled_at=NOW)
-    repeat = a_turn(an_end("overload"), settled_at=NOW, repeat_number=1)
-    two = failures("overload", "failed")
-    assert judged(lost_place, repeat, repeat, *failures("oom"), *two) is None
-    assert judged(lost_place, repeat, *two, *failures("failed")) is not None
+    repeated = [a_turn(an_end("overload"), settled_at=NOW, repeat_number=number) for number in (2, 1, 0)]
+    two = failures("limit", "failed")
+    assert judged(lost_place, *repeated, *failures("oom"), *two) is None
+    assert judged(lost_place, *repeated, *two, *failures("failed")) is not None
+
+
+def test_an_overload_counts_once_it_is_not_repeated_any_more():
+    last = a_turn(an_end("overload"), settled_at=NOW, repeat_number=3)
+    assert judged(last, *failures("overload", "failed", "failed")) is not None
+    assert judged(*failures("overload", "overload", "overload")) is None
+    assert judged(*failures("overload", "overload", "overload"), rule=replace(RULE, overload=0)) is not None
 
 
 def test_one_login_that_failed_stops_an_account_for_a_day():

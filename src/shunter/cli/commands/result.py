@@ -53,7 +53,8 @@ def render_result(view: TaskView) -> str:
         if turn.error_code:
             lines.append(f"  {turn.error_code}: {visible(turn.error_text or '')}")
         elif turn.cancel_requested_at is not None and turn.settled_at is not None:
-            lines.append(f"  cancelled by {visible(turn.cancel_actor or 'user')} before any agent was started")
+            what = f"repeat of turn {turn.number - turn.repeat_number} " if turn.repeat_number else ""
+            lines.append(f"  {what}cancelled by {visible(turn.cancel_actor or 'user')} before any agent was started")
         elif turn.settled_at is None:
             lines.append(f"  no result yet{': ' if turn.repeat_number else ''}{repeat_words(view)}")
         return "\n".join(lines)
@@ -73,6 +74,8 @@ def render_result(view: TaskView) -> str:
     if usage.input_tokens is not None or usage.output_tokens is not None:
         cost = f", ${usage.cost_usd:.4f}" if usage.cost_usd is not None else ""
         lines.append(f"  tokens     {usage.input_tokens or 0} in, {usage.output_tokens or 0} out{cost}")
+    if turn.repeat_number:
+        lines.append(f"  note       repeat {turn.repeat_number} of {turn.repeat_limit}, after an overload")
     if end.agent_version is not None:
         lines.append(f"  version    {visible(end.agent_version)}")
     if end.background:

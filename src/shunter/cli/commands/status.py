@@ -102,7 +102,8 @@ def explain_receipt(turn: Turn) -> str:
     receipt = receipt_of(turn)
     stages = {name: getattr(receipt, name) for name in ("stored", "delivered", "taken", "answered")}
     told = [f"{name} {clock(at)}" for name, at in stages.items() if at is not None]
-    return ", ".join(told) + (f": {ending_of(turn)}" if turn.step == Step.SETTLED else "")
+    repeats = f"repeat {turn.repeat_number} of {turn.repeat_limit}: " if turn.repeat_number else ""
+    return repeats + ", ".join(told) + (f": {ending_of(turn)}" if turn.step == Step.SETTLED else "")
 
 
 def explain(detail: TaskDetail) -> str:
