@@ -73,7 +73,9 @@ LIMITS: dict[str, Key] = {
 }
 RETRY: dict[str, Key] = {
     "overload": Key(forms.whole(0, 100), 3, "repeats of a turn that an overloaded provider ended; 0 is none"),
-    "overload_pause": Key(forms.duration, 30.0, "before the first of them; before each further one four times as long"),
+    "overload_pause": Key(
+        forms.duration, 30.0, "before the first of them; before each further one four times as long, up to 4 hours"
+    ),
     "quick_failures": Key(
         forms.whole(0, 16), 3, "in a row, without a tool call or a token, that stop an account or a session; 0 is never"
     ),

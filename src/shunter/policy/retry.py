@@ -77,7 +77,7 @@ def decide_again(turn: Turn, *, resumes: bool, rule: RetryRule, now: float, spre
     if not resumes and not (did_nothing(end) and left_nothing(end)):
         return Stop("overloaded, not repeated: there is no session to go on in, and the turn may have done something")
     number = turn.repeat_number + 1
-    pause_s = rule.overload_pause_s * PAUSE_GROWTH**turn.repeat_number * (1.0 + JITTER * spread)
+    pause_s = min(LONGEST_PAUSE_S, rule.overload_pause_s * PAUSE_GROWTH**turn.repeat_number) * (1.0 + JITTER * spread)
     how = "in the same session" if resumes else "from the start, since it had done nothing"
     return Again(now + pause_s, number, rule.overload, f"overloaded, repeat {number} of {rule.overload} {how}")
 

@@ -50,6 +50,11 @@ def test_an_overload_is_repeated_with_growing_pauses(number, pause_s):
     assert (again.at, again.number, again.limit) == (NOW + pause_s, number + 1, 3)
 
 
+def test_no_pause_is_longer_than_four_hours():
+    again = decided(a_turn(an_end(), repeat_number=99), rule=replace(RULE, overload=100))
+    assert again.at == NOW + 4 * 3600.0
+
+
 def test_chance_makes_a_pause_longer_by_a_fifth_at_most():
     assert decided(a_turn(an_end()), spread=1.0).at == NOW + 36.0
 
