@@ -257,6 +257,21 @@ class TestAuth:
         assert "account scripted" in checked and "gets tasks again" in checked
         world.wait(waiting, status=0)
 
+    def test_tasks_go_to_another_host_where_the_account_works(self, world):
+        with world.config.open("a") as config:
+            config.write(f'[[hosts]]\nname = "second"\ndata_root = "{world.root}/second"\n')
+        plan(world, "auth", "well edit")
+        failed = world.json("submit", "-a", "scripted", "--host", "local", "--wait", "go", status=1)
+        assert failed["phrase"] == "auth"
+        assert world.json("submit", "-a", "scripted", "--wait", "go")["host"] == "second"
+        pinned = world.run("submit", "-a", "scripted", "--host", "local", "go")
+        assert "scripted on local is stopped" in pinned.stderr.decode()
+        rejected = world.json("status", pinned.stdout.decode().strip())["rejected"]
+        assert [(each["host"], each["code"]) for each in rejected] == [
+            ("local", "ACCOUNT_STOPPED"),
+            ("second", "PINNED"),
+        ]
+
     def test_a_check_that_finds_nobody_signed_in_lets_nothing_go(self, world):
         signed_in = world.marks / "signed-in"
         program = world.root / "bin" / "codex"
