@@ -5,14 +5,13 @@ And what home knows of each: one question to it, and the view that placement dec
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..agents.table import MODULES, load
 from ..fleet.client import HostClient
@@ -21,12 +20,11 @@ from ..fleet.observations import Observation, answered, failed
 from ..fleet.places import Places
 from ..fleet.ssh import SshTransport
 from ..fleet.transport import LocalTransport, Transport
-from ..model.records import Drain, Turn
+from ..model.records import Drain
 from ..policy.placement import HostView
-from ..policy.retry import RetryRule, judge_account
-from ..store.contract import Store
 from ..wire.errors import ShunterError
 from ..wire.messages import Facts, FactsAsk
+from .stops import NO_STOPS, Stops
 
 LEAST_FREE_MB = 64  # less, and not even the records of a turn are sure to find room
 
@@ -103,47 +101,6 @@ def probe_host(entry: HostEntry, before: Observation | None) -> Observation:
     except ShunterError as exc:
         return failed(before, entry.name, way, exc, now=time.time())
     return answered(entry.name, way, hello, facts, now=time.time())
-
-
-def retry_rule(config: Config) -> RetryRule:
-    return RetryRule(
-        overload=config.value("retry.overload"),
-        overload_pause_s=config.value("retry.overload_pause"),
-        quick_failures=config.value("retry.quick_failures"),
-        quick_pause_s=config.value("retry.quick_pause"),
-    )
-
-
-class Stops(NamedTuple):
-    """Accounts of one host that get no task, and those that get one to see whether they work again; with the reason."""
-
-    stopped: dict[str, str]
-    tried: dict[str, str]
-
-
-def find_stops(store: Store, host: str, accounts: Iterable[str], under_way: Iterable[Turn], rule: RetryRule) -> Stops:
-    """`under_way`: turns that a dispatcher has begun with; one of a stopped account is the try."""
-    now = time.time()
-    found = Stops({}, {})
-    busy = {turn.account for turn in under_way if turn.host == host}
-    for account in accounts:
-        judged = judge_account(store.load_failures(host, account), rule=rule)
-        if judged is None:
-            continue
-        why = f"{account} on {host} is stopped: {judged.words}"
-        remedy = f"mend it, then: shunter host check {host}"
-        if account in busy:
-            found.stopped[account] = f"{why}; one task tries it now"
-        elif now < judged.until:
-            minutes = math.ceil((judged.until - now) / 60)
-            when = f"{minutes} min" if minutes < 120 else f"{minutes // 60} h"
-            found.stopped[account] = f"{why}; {remedy} (one task tries it in {when} by itself)"
-        else:
-            found.tried[account] = f"{why}; {remedy} (one task tries it next)"
-    return found
-
-
-NO_STOPS = Stops({}, {})
 
 
 def memory_budget_mb(host: HostConfig, facts: Facts | None) -> int | None:

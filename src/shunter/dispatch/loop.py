@@ -30,10 +30,11 @@ from ..wire.errors import ShunterError
 from ..wire.ids import new_attempt_id
 from ..wire.messages import Facts
 from .driver import Driver
-from .hosts import NO_STOPS, HostEntry, Stops, find_stops, open_hosts, retry_rule, view_host
+from .hosts import HostEntry, open_hosts, view_host
 from .log import log
 from .observe import Observer
 from .outbox import Outbox
+from .stops import NO_STOPS, Stops, find_stops, retry_rule
 from .wake import open_wake_fifo
 
 LEASE_TTL_S = 15.0

@@ -27,8 +27,8 @@ from ..wire.ids import is_host_name
 from ..wire.messages import Contents, Facts, FactsAsk, Nothing, Tidied, TidyAsk
 from .home import Home
 from .originproof import prove_origin
-from .pool import find_account_stops
 from .proof import Finding, prove_host
+from .stops import find_account_stops
 
 FORMER_HELPERS_KEPT_S = 7 * 86400.0
 

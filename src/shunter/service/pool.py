@@ -6,19 +6,7 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
-from ..dispatch.hosts import (
-    ANY_PROFILE,
-    NO_STOPS,
-    HostEntry,
-    Stops,
-    find_stops,
-    memory_budget_mb,
-    open_hosts,
-    probe_host,
-    reached_as,
-    retry_rule,
-    view_host,
-)
+from ..dispatch.hosts import ANY_PROFILE, HostEntry, memory_budget_mb, open_hosts, probe_host, reached_as, view_host
 from ..fleet.config import HostConfig
 from ..fleet.observations import Observation, asking, failed, load_observations, record_observation
 from ..model.records import Drain, Row, Turn
@@ -27,6 +15,7 @@ from ..wire.errors import ShunterError
 from ..wire.messages import Facts
 from ..wire.record import dataclass
 from .home import Home
+from .stops import find_account_stops
 
 ASKED_AT_ONCE = 16
 LIMIT_S = 5.0  # for all hosts together; a slow link needs two seconds for its first connection
@@ -126,21 +115,6 @@ def pool_status(
         earlier = (before or {}).get(host.name)
         found.append(_status(host, view, known, earlier.facts if earlier else None))
     return found
-
-
-def find_account_stops(home: Home, host: str, under_way: list[Turn]) -> Stops:
-    """Of every account that turns were given there; nothing before the first task."""
-    if not home.places.store_file.exists():
-        return NO_STOPS
-    store = home.reading
-    return find_stops(store, host, store.list_accounts(host), under_way, retry_rule(home.config))
-
-
-def explain_stops(home: Home) -> list[str]:
-    """Every account that is stopped on a host of the pool."""
-    _, turns = load_use(home)
-    stops = [find_account_stops(home, host.name, turns) for host in home.config.hosts if host.enabled]
-    return [words for each in stops for words in (*each.stopped.values(), *each.tried.values())]
 
 
 def load_use(home: Home) -> tuple[dict[str, Drain], list[Turn]]:

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from ..dispatch.hosts import retry_rule
 from ..dispatch.job import launch_of
+from ..dispatch.stops import retry_rule
 from ..host.flock import hold_lock
 from ..model.brief import Brief
 from ..model.records import Row, Task, Turn
@@ -25,7 +25,8 @@ from ..wire.ids import turn_id
 from ..wire.messages import Question
 from .actions import cancel_task
 from .home import Home
-from .submit import account_of, checked_prompt, requirements_of, warn_stopped
+from .stops import account_of, warn_stopped
+from .submit import checked_prompt, requirements_of
 from .waiting import is_over, wait_for
 
 INTERRUPT_LIMIT_S = 120.0  # longer than any grace that the configuration allows for ending an agent

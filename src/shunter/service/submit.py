@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from ..agents.table import parse_name
-from ..dispatch.hosts import find_stops, retry_rule
 from ..dispatch.job import launch_of
 from ..fleet.config import COMMAND_LINE, Config
 from ..git.capture import Base, capture_base
@@ -29,6 +28,7 @@ from ..wire.ids import new_task_id, turn_id
 from ..wire.messages import PROMPT_LIMIT_BYTES, Limits
 from .delivery import capabilities_of, check_delivery, refuse_incapable, warn_incapable, wished_delivery
 from .home import Home
+from .stops import account_of, warn_stopped
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,22 +123,6 @@ def submit_task(home: Home, ask: SubmitAsk) -> Submitted:
         fault = exc
     more = () if delivery is None else (*delivery.warnings, *warn_incapable(config, capabilities_of(task.options)))
     return Submitted(task, (*_warnings(base), *more, *warn_stopped(home, task)), fault)
-
-
-def warn_stopped(home: Home, task: Task) -> tuple[str, ...]:
-    """Why the task waits when its account is stopped on every host that may have it."""
-    account, pin = account_of(task), task.host or task.pinned_host
-    if account is None:
-        return ()
-    rule, under_way = retry_rule(home.config), home.store.open_turns(waiting=False)
-    words: list[str] = []
-    for host in home.config.hosts:
-        if host.enabled and pin in (None, host.name):
-            stopped = find_stops(home.store, host.name, [account], under_way, rule).stopped
-            if not stopped:
-                return ()
-            words += stopped.values()
-    return tuple(words)
 
 
 def wanted_base(config: Config) -> tuple[str | None, bool]:
@@ -280,13 +264,6 @@ def _row(task: Task, turn: Turn, repo: Repository, choice: AgentChoice) -> Row:
         priority=task.options.priority,
         pinned_host=task.pinned_host,
     )
-
-
-def account_of(task: Task) -> str | None:
-    """The login that the agent will use; a command line on its own has none."""
-    if task.agent.startswith("exec:"):
-        return None
-    return f"{task.agent}@{task.options.env_profile}" if task.options.env_profile else task.agent
 
 
 def requirements_of(task: Task, adapter: str, object_format: str) -> Requirements:

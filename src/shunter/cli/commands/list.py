@@ -54,7 +54,7 @@ def command(everything: bool, limit: int, as_json: bool) -> None:
     if stale:
         say(stale)
     if any(view.phrase == "waiting" for view in views):
-        from ...service.pool import explain_stops
+        from ...service.stops import explain_stops
 
         for words in explain_stops(home):
             say(visible(words))
