@@ -76,6 +76,7 @@ def page() -> str:
         "`[[hosts]]`": config.HOST,
         "`[agents.NAME]`": config.AGENT,
         "`[limits]`": config.LIMITS,
+        "`[retry]`": config.RETRY,
     }
     lines = [HEAD.rstrip("\n")]
     for heading, keys in parts.items():

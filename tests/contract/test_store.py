@@ -216,8 +216,9 @@ class TestFollowUps:
     def test_a_fresh_session_takes_the_place_of_the_former(self, store):
         settle(store, at(store, Step.FETCHED))
         assert store.record_session("task1", "first") and not store.record_session("task1", "other")
-        turn = a_turn(a_task(), 2)
-        store.add_turn(turn, a_row(turn), actor="me", fresh_session=True)
+        turn = replace(a_turn(a_task(), 2), fresh_session=True)
+        store.add_turn(turn, a_row(turn), actor="me")
+        assert store.load_turn(turn.id).fresh_session
         assert store.load_task("task1").session_id is None
         assert store.record_session("task1", "other")
 
@@ -240,6 +241,86 @@ class TestFollowUps:
         assert settle(store, turn, state=TurnState.CANCELLED)
         assert store.load_task("task1").state == TaskState.OPEN
         assert store.load_task("task1").host == "local"
+
+
+class TestRepeats:
+    def repeat(self, number=2):
+        turn = replace(a_turn(a_task(), number), repeat_number=number - 1, repeat_limit=3)
+        return turn, a_row(turn, pinned_host="local", not_before=90.0)
+
+    def test_a_turn_ends_and_the_next_one_waits_in_one_step(self, store):
+        turn, row = self.repeat()
+        assert settle(store, at(store, Step.FETCHED), state=TurnState.SUCCEEDED, repeat=(turn, row))
+        assert store.load_task("task1").state == TaskState.QUEUED
+        assert store.load_turns("task1")[1] == turn
+        assert store.waiting_rows(now=89.0) == []
+        assert [each.turn_id for each in store.waiting_rows(now=90.0)] == [turn.id]
+        assert store.next_due(now=31.0) == 90.0
+
+    def test_none_follows_once_a_cancel_was_asked_for(self, store):
+        former = at(store, Step.FETCHED)
+        store.request_cancel("task1", actor="me", now=29.0)
+        assert settle(store, former, repeat=self.repeat())
+        assert store.load_task("task1").state == TaskState.OPEN
+        assert len(store.load_turns("task1")) == 1
+
+    def test_none_follows_when_somebody_else_settled_it(self, store):
+        former = at(store, Step.FETCHED)
+        assert settle(store, former)
+        assert not settle(store, former, repeat=self.repeat())
+        assert len(store.load_turns("task1")) == 1
+
+
+class TestAccounts:
+    def ended(self, store, number, state, *, account="codex", now=30.0, outcome="failed"):
+        task = a_task(number)
+        turn = replace(a_turn(task), account=account)
+        store.add_task(task, turn, a_row(turn), PROJECT)
+        store.claim_row(turn.id, host="local", attempt_id=f"a{number}", owner="me", now=10.0)
+        for old, new in itertools.pairwise(FORWARD):
+            facts = {"state": state, "outcome": End(outcome, "so")} if new == Step.ENDED else {}
+            store.move_turn(turn.id, f"a{number}", old, new, actor="me", now=20.0, **facts)
+        end = {"state": state, "task_state": TaskState.OPEN, "actor": "me", "now": now}
+        assert store.settle_turn(turn.id, f"a{number}", Step.FETCHED, **end)
+
+    def failed(self, store, host="local", account="codex", **options):
+        return [turn.task_id for turn in store.load_failures(host, account, **options)]
+
+    def test_failures_count_for_their_account_and_host_newest_first(self, store):
+        self.ended(store, 1, TurnState.FAILED, now=30.0)
+        self.ended(store, 2, TurnState.FAILED, now=40.0)
+        self.ended(store, 3, TurnState.FAILED, account="claude@work")
+        assert self.failed(store) == ["task2", "task1"]
+        assert self.failed(store, limit=1) == ["task2"]
+        assert self.failed(store, host="far") == []
+        assert store.list_accounts("local") == ["claude@work", "codex"]
+        assert store.list_accounts("far") == []
+        assert store.load_failures("local", "codex")[0].account == "codex"
+
+    def test_only_those_since_a_turn_that_ended_well(self, store):
+        self.ended(store, 1, TurnState.FAILED, now=30.0)
+        self.ended(store, 2, TurnState.SUCCEEDED, now=40.0, outcome="done")
+        self.ended(store, 3, TurnState.SUCCEEDED, now=45.0, account="claude", outcome="done")
+        self.ended(store, 4, TurnState.FAILED, now=42.0)
+        self.ended(store, 5, TurnState.CANCELLED, now=50.0, outcome="cancelled")
+        assert self.failed(store) == ["task4"]
+
+    def test_turns_without_an_account_count_for_none(self, store):
+        self.ended(store, 1, TurnState.FAILED, account=None)
+        assert store.list_accounts("local") == []
+
+    def test_a_cleared_account_begins_anew(self, store):
+        self.ended(store, 1, TurnState.FAILED, now=30.0)
+        assert store.load_clearance("local", "codex") is None
+        store.clear_account("local", "codex", actor="me", now=30.0)
+        assert self.failed(store) == []
+        self.ended(store, 2, TurnState.FAILED, now=40.0)
+        assert self.failed(store) == ["task2"]
+        store.clear_account("local", "codex", actor="me", now=50.0)
+        assert (self.failed(store), store.load_clearance("local", "codex")) == ([], 50.0)
+        assert [event.reason for event in store.events_since(0) if event.kind == "account cleared"] == [
+            "codex on local"
+        ] * 2
 
 
 class TestQueue:

@@ -35,11 +35,14 @@ def project(world: World) -> World:
     return world
 
 
-def use_agent(world: World, agent: str, script: str, agent_clis, agent_home, scripted_model) -> None:
+def use_agent(world: World, agent: str, script: str, agent_clis, agent_home, scripted_model, *, more="") -> None:
     """What a user would write into the configuration, and a profile for the key."""
     url = scripted_model.url(script)
     configure(
-        world, f"[agents.{agent}]\n", agent_clis.command(agent, url), agent_clis.environment(agent, url, agent_home)
+        world,
+        f"{more}\n[agents.{agent}]\n",
+        agent_clis.command(agent, url),
+        agent_clis.environment(agent, url, agent_home),
     )
 
 
@@ -163,6 +166,22 @@ def test_a_question_is_answered_in_the_same_conversation(project, agent, agent_c
     project.json("say", first["id"], "--answer", "2", "--wait", status=None)
     carried = [text for each in scripted_model.requests[asked:] for text in each.users]
     assert any("Question: Which one?\nAnswer: right" in text for text in carried)
+
+
+@pytest.mark.parametrize("agent", [*QUICK, "copilot"])  # the others ask again for minutes before they give up
+def test_an_overload_is_repeated_in_the_same_session(project, agent, agent_clis, agent_home, scripted_model):
+    script = "anthropic-529" if agent == "claude" else "openai-500"
+    pause = '[retry]\noverload_pause = "8s"\n'
+    use_agent(project, agent, script, agent_clis, agent_home, scripted_model, more=pause)
+    task = project.out("submit", "--agent", agent, "remember the word heliotrope")
+    eventually(lambda: project.json("status", task)["again_at"], limit_s=90)
+    former = project.json("status", task)
+    scripted_model.play(script, "commit")
+    (shown,) = project.wait(task)
+    first, second = (turn["outcome"] for turn in shown["turns"])
+    assert (first["outcome"], first["tool_calls"], second["outcome"]) == ("overload", 0, "done"), shown
+    assert former["session_id"] in (None, shown["session_id"])
+    assert any("heliotrope" in text for text in scripted_model.requests[-1].users)
 
 
 @pytest.mark.parametrize("agent", AGENTS)

@@ -32,6 +32,29 @@ def test_the_exit_status_is_the_agents_own(world, script, status, phrase):
     assert record["state"] == "open"
 
 
+@pytest.fixture
+def small_group():
+    """A cgroup with 20 MB of memory."""
+    place = Path("/sys/fs/cgroup/memory/shunter-test-oom")
+    try:
+        place.mkdir()
+    except OSError:
+        pytest.skip("needs root and a memory controller of cgroups")
+    try:
+        (place / "memory.limit_in_bytes").write_text(str(20 << 20))
+        yield place
+    finally:
+        place.rmdir()
+
+
+def test_an_agent_that_the_kernel_ended_for_want_of_memory(world, small_group):
+    hungry = f'echo $$ > {small_group}/cgroup.procs; echo x > x.txt; exec {sys.executable} -c "bytearray(200 << 20)"'
+    code, record = ended(world, hungry)
+    assert (code, record["phrase"], record["turn"]["state"]) == (137, "oom", "failed")
+    assert "want of memory" in record["turn"]["outcome"]["evidence"]
+    assert world.git("show", f"{record['ref']}:x.txt") == "x"
+
+
 def test_an_agent_that_says_nothing_is_told_while_it_waits(world):
     world.configure(limits="silent_s = 1")
     go, again = world.marks / "go", world.marks / "again"
@@ -271,3 +294,24 @@ def test_commits_come_home_although_a_file_became_a_repository(world):
     (world.home / ".gitconfig").write_text("[user]\n\tname = A\n\temail = a@example.org\n")
     _, record = ended(world, f"echo precious > p; git add p; git commit -qm p; {become}")
     assert world.git("show", f"{record['ref']}:p") == "precious"
+
+
+def test_the_version_of_an_agent_stands_with_its_turn_and_an_untried_one_is_told(world):
+    program = world.root / "bin" / "codex"
+    program.parent.mkdir()
+    events = [{"type": "thread.started", "thread_id": "t-1"}, {"type": "turn.started"}, {"type": "turn.completed"}]
+    program.write_text(
+        '#!/bin/sh\n[ "$1" != --version ] || { echo codex-cli 0.99.0; exit; }\n'
+        '[ "$1" != login ] || exit 0\necho x > x.txt\n' + "".join(f"echo '{json.dumps(event)}'\n" for event in events)
+    )
+    program.chmod(0o755)
+    profile = f"PATH={program.parent}:$PATH\nexport PATH\n"
+    for name in (".profile", ".bash_profile"):
+        (world.home / name).write_text(profile)
+    found = {each["what"]: each["found"] for each in world.json("host", "check", "local")}
+    assert "codex-cli 0.99.0" in found["agent codex"] and "older than what was tried" in found["agent codex"]
+    record = world.json("submit", "-a", "codex", "--wait", "go")
+    assert (record["phrase"], record["turn"]["outcome"]["agent_version"]) == ("unknown", "codex-cli 0.99.0")
+    assert "version    codex-cli 0.99.0" in world.out("result", record["id"])
+    told = [event["reason"] for event in world.json("status", record["id"])["events"] if event["kind"] == "version"]
+    assert len(told) == 1 and "codex-cli 0.99.0: it is older" in told[0]

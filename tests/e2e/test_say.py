@@ -141,6 +141,17 @@ class TestConfiguredCommand:
         assert code_of(done) == "SESSION_UNBOUND" and b"--fresh" in done.stderr
         assert world.json("say", "--fresh", task, "second", "--wait", status=None)["turn"]["number"] == 2
 
+    def test_a_session_that_never_began_is_none(self, world):
+        """Of Claude we choose the id, so it is known although the program refused its options."""
+        script = "echo \"error: unknown option '--verbose'\" >&2; exit 1"
+        world.configure(more=f"[agents.claude]\ncommand = {json.dumps(['sh', '-c', script])}\n")
+        task = world.json("submit", "-a", "claude", "first", "--wait", status=1)
+        assert (task["phrase"], bool(task["session_id"])) == ("usage_error", True)
+        done = world.run("say", task["id"], "second", "--json", status=64)
+        assert code_of(done) == "SESSION_UNBOUND"
+        again = world.json("say", "--fresh", task["id"], "second", "--wait", status=1)
+        assert again["session_id"] not in (None, task["session_id"])
+
 
 class TestRefusals:
     def test_what_cannot_be_followed_up(self, world):
@@ -154,6 +165,23 @@ class TestRefusals:
         world.run("close", task)
         assert code_of(world.run("say", task, "more", "--json", status=64)) == "TASK_CLOSED"
         assert code_of(world.run("say", "zzzz", "more", "--json", status=64)) == "TASK_UNKNOWN"
+
+    def test_a_message_that_never_ran_is_no_follow_up(self, world):
+        world.configure(slots=1)
+        task = world.submit("true", "--max-followups", "1")
+        world.run("wait", task)
+        busy = world.submit("sleep 60")
+        eventually(lambda: world.json("status", busy)["phrase"] == "running")
+        world.run("say", task, "never mind")
+        world.run("cancel", task)
+        world.run("cancel", busy)
+        world.run("say", task, "more", "--wait")
+        assert code_of(world.run("say", task, "more", "--json", status=64)) == "FOLLOWUP_LIMIT"
+        assert [turn["state"] for turn in world.json("status", task)["turns"]] == [
+            "succeeded",
+            "cancelled",
+            "succeeded",
+        ]
 
     def test_a_task_that_waits_is_not_spoken_to(self, world):
         world.configure(slots=1)

@@ -469,6 +469,10 @@ class ScriptedModel:
             raise KeyError(script)
         return f"{self.root}/s/{script}"
 
+    def play(self, script: str, other: str) -> None:
+        """From now on the URL of a script plays another one."""
+        self._server.scripts[script] = self._server.scripts[other]
+
     @property
     def root(self) -> str:
         return f"http://127.0.0.1:{self._server.server_address[1]}"

@@ -107,7 +107,9 @@ def find_outcome(ended: Ended) -> Outcome:
         if "shunter" in line:
             _see_own(seen, spent, line)
         elif text_at(line, "method") == "session/update":
-            _see_update(words, spent, value_at(line, "params", "update"))
+            update = value_at(line, "params", "update")
+            _see_update(words, spent, update)
+            seen.tool_calls += text_at(update, "sessionUpdate") == "tool_call"
             seen.events += 1
     seen.final_text = words.last()
     seen.result = find_result(seen.final_text)

@@ -32,7 +32,7 @@ from .contract import (
     SessionRule,
     Turn,
 )
-from .messages import message_events, message_text
+from .messages import count_tool_calls, message_events, message_text
 from .options import check_options
 from .prompt import hide_command
 from .refusal import judge_refusal
@@ -170,6 +170,7 @@ def _see_limit(notes: _Notes, event: Dict[str, Any]) -> None:
 
 def _see_message(seen: Seen, notes: _Notes, event: Dict[str, Any]) -> None:
     text = message_text(event)
+    seen.tool_calls += count_tool_calls(event)
     notes.error = text_at(event, "error")
     notes.synthetic = text if text_at(event, "message", "model") == "<synthetic>" else ""
     if notes.error:

@@ -31,6 +31,7 @@ from .usage import describe_usage, usage_since
 from .verdict import Seen, decide_outcome, failed_turn
 
 _SANDBOX = {"workspace": "workspace-write", "unattended": "danger-full-access"}
+_TOOLS = ("command_execution", "file_change", "mcp_tool_call", "web_search")
 _SESSION = SessionRule(marker='"thread.started"', key="thread_id")
 
 
@@ -112,9 +113,12 @@ def _see(seen: Seen, event: Dict[str, Any]) -> None:
     elif kind == "error":
         seen.complaint = failed_turn(text_at(event, "message")) or seen.complaint
     elif kind in ("item.started", "item.updated", "item.completed"):
-        if text_at(event, "item", "type") != "error":
+        item = text_at(event, "item", "type")
+        if item != "error":
             seen.complaint = None  # it went on after all
-        if kind == "item.completed" and text_at(event, "item", "type") == "agent_message":
+        if item in _TOOLS and kind == ("item.completed" if item == "web_search" else "item.started"):
+            seen.tool_calls += 1
+        if kind == "item.completed" and item == "agent_message":
             seen.final_text = text_at(event, "item", "text")
     else:
         return

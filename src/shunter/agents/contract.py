@@ -22,7 +22,7 @@ from ..wire.record import dataclass, field
 # Outcome kinds. The first four are what an agent can say of its own work; the rest is what we saw.
 DONE, NEEDS_INPUT, BLOCKED, UNKNOWN = "done", "needs_input", "blocked", "unknown"
 NO_CHANGES, FAILED, LIMIT, AUTH, OVERLOAD = "no_changes", "failed", "limit", "auth", "overload"
-CONTEXT_FULL, USAGE_ERROR, CRASHED = "context_full", "usage_error", "crashed"
+CONTEXT_FULL, USAGE_ERROR, CRASHED, OOM = "context_full", "usage_error", "crashed", "oom"
 TIMED_OUT, CANCELLED, LOST, LAUNCH_FAILED = "timed_out", "cancelled", "lost", "launch_failed"
 SESSION_UNKNOWN = "session unknown"  # how the evidence of a usage_error begins whose session the agent does not have
 
@@ -123,3 +123,4 @@ class Outcome:
     session_id: Optional[str] = None
     limit: Optional[LimitNotice] = None  # with kind `limit`
     structured: bool = False  # summary and kind come from a valid structured result
+    tool_calls: Optional[int] = None  # tools that the agent called, commands and edits included; None: nobody can tell

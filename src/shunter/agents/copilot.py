@@ -80,6 +80,7 @@ def _see(seen: Seen, event: Dict[str, Any]) -> None:
             seen.final_text = text_at(data, "content") or seen.final_text
     elif kind in ("tool.execution_start", "tool.execution_complete"):
         seen.complaint = None
+        seen.tool_calls += kind == "tool.execution_start"
     elif kind == "model.call_failure":
         text, status = text_at(data, "errorMessage"), count_at(data, "statusCode")
         seen.complaint = Complaint(f"the last request failed: {status or ''} {text}", judge_refusal(text, status))

@@ -80,7 +80,9 @@ def _see(seen: Seen, event: Dict[str, Any]) -> None:
         seen.final_text = seen.final_text or text
         if failed:
             seen.complaint = Complaint(f"the turn failed: {text_at(event, 'error') or text or 'no reason given'}")
-    elif kind not in ("system", "user", "thinking", "tool_call"):
+    elif kind == "tool_call":
+        seen.tool_calls += text_at(event, "subtype") == "started"
+    elif kind not in ("system", "user", "thinking"):
         return
     seen.events += 1
     seen.session_id = bounded(text_at(event, "session_id"), 128) or seen.session_id

@@ -45,6 +45,7 @@ from .verdict import (
 # What `fields` may name; the first group is shown in the logs as events of that kind.
 SHOWN_FIELDS = ("message", "thinking", "tool", "command", "file", "notice", "error")
 FIELDS = (*SHOWN_FIELDS, "session", "exit_code", "input_tokens", "cached_tokens", "output_tokens", "cost_usd")
+_CALLS = ("tool", "command", "file")  # without a field for any of them nobody can tell what the command did
 
 
 def launch(turn: Turn) -> Launch:
@@ -104,6 +105,7 @@ def find_outcome(ended: Ended) -> Outcome:
         session_id=seen.session_id,
         limit=limit_of(kind, evidence, ended),
         structured=result is not None,
+        tool_calls=seen.tool_calls if any(name in ended.fields for name in _CALLS) else None,
     )
 
 
@@ -126,6 +128,7 @@ def _read(ended: Ended) -> Seen:
             seen.complaint = Complaint(error)
         elif any(_text(event, fields, name) for name in SHOWN_FIELDS):
             seen.complaint = None  # it went on after all
+        seen.tool_calls += any(_text(event, fields, name) for name in _CALLS)
         seen.final_text = message or seen.final_text
         seen.session_id = _text(event, fields, "session") or seen.session_id
         for name, read in _COUNTS.items():

@@ -95,6 +95,7 @@ def _see(seen: Seen, words: Words, event: Dict[str, Any]) -> None:
             words.say(text_at(event, "content"))
     elif kind in ("tool_use", "tool_result"):
         seen.complaint = None
+        seen.tool_calls += kind == "tool_use"
         words.stop()
     elif kind == "error":
         seen.complaint = failed_turn(text_at(event, "message")) or seen.complaint

@@ -18,6 +18,12 @@ def message_text(event: Dict[str, Any], between: str = "\n") -> str:
     return between.join(text_at(part, "text") for part in list_at(event, "message", "content"))
 
 
+def count_tool_calls(event: Dict[str, Any]) -> int:
+    """Of a message by the agent; handing in the result is none."""
+    parts = list_at(event, "message", "content")
+    return sum(text_at(each, "type") == "tool_use" and text_at(each, "name") not in _RESULT_TOOLS for each in parts)
+
+
 def message_events(event: Dict[str, Any]) -> List[Event]:
     """Of a message by the agent, or of one to it that brings what its tools gave."""
     parts = list_at(event, "message", "content")[:EVENTS_PER_LINE]

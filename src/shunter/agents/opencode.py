@@ -104,6 +104,7 @@ def _see(seen: Seen, words: Words, steps: _Steps, event: Dict[str, Any]) -> None
         seen.complaint = None
         words.say(text_at(event, "part", "text"), of=text_at(event, "part", "messageID"))
     elif kind == "tool_use":
+        seen.tool_calls += 1
         refused = "rejected permission" in text_at(event, "part", "state", "error")[:1024]
         seen.complaint = Complaint(text_at(event, "part", "state", "error"), FAILED) if refused else None
     elif kind == "step_finish":

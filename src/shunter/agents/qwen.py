@@ -17,7 +17,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from ..wire.messages import Usage
 from .contract import UNKNOWN, AuthCheck, Ended, Event, Launch, Outcome, SessionRule, Turn
-from .messages import message_events, message_text
+from .messages import count_tool_calls, message_events, message_text
 from .options import check_options
 from .prompt import hide_command
 from .result import find_result, parse_result
@@ -82,6 +82,7 @@ def _see(seen: Seen, event: Dict[str, Any]) -> None:
     kind = text_at(event, "type")
     if kind == "assistant":
         text = message_text(event)
+        seen.tool_calls += count_tool_calls(event)
         seen.complaint = failed_turn(_api_error(text))
         seen.final_text = text or seen.final_text
     elif kind == "user":

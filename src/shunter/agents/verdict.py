@@ -85,6 +85,7 @@ class Seen:
         self.usage = Usage()
         self.session_usage: Optional[Usage] = None
         self.session_id: Optional[str] = None
+        self.tool_calls = 0
 
 
 def decide_outcome(ended: Ended, seen: Seen) -> Outcome:
@@ -100,6 +101,7 @@ def decide_outcome(ended: Ended, seen: Seen) -> Outcome:
         session_id=seen.session_id,
         limit=limit_of(kind, evidence, ended),
         structured=structured,
+        tool_calls=seen.tool_calls,
     )
 
 

@@ -25,9 +25,9 @@ def say(text: str = "") -> None:
 
 
 def view_record(view: TaskView) -> dict[str, Any]:
-    """`{task…, phrase, ref, push, turn}`: the record of list, status, wait and result."""
-    more = {"phrase": view.phrase, "ref": view.ref, "push": encode(view.push), "turn": encode(view.turn)}
-    return {**encode(view.task), **more}
+    """`{task…, phrase, ref, push, again_at, turn}`: the record of list, status, wait and result."""
+    more = {"phrase": view.phrase, "ref": view.ref, "push": encode(view.push), "again_at": view.again_at}
+    return {**encode(view.task), **more, "turn": encode(view.turn)}
 
 
 def complete_task(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:

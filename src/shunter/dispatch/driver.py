@@ -12,21 +12,26 @@ and the turn marked uncertain once the host may have accepted it.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 from ..agents import contract
 from ..agents.table import load
+from ..agents.versions import doubt_version
 from ..fleet.places import Places
 from ..model.brief import Brief
-from ..model.records import Event, Task, Turn
+from ..model.records import Event, Row, Task, Turn
 from ..model.states import UNDELIVERED, Step, TaskState, TurnState
 from ..policy.outcome import turn_state_of
-from ..store.briefs import read_brief, remove_brief
+from ..policy.retry import Again, RetryRule, Stop, decide_again
+from ..store.briefs import brief_id, read_brief, remove_brief
 from ..store.contract import Store
 from ..wire.errors import ShunterError
+from ..wire.ids import turn_id
 from ..wire.messages import (
     AcceptAsk,
     AttemptRef,
@@ -43,7 +48,7 @@ from ..wire.messages import (
 )
 from .delivery import close_on_host, deliver_result, has_news, send_base
 from .hosts import NOT_REACHED, UNKNOWN_OUTCOME, HostEntry, memory_budget_mb
-from .job import job_spec, prompt_of
+from .job import job_spec, launch_of, prompt_of
 from .log import log
 
 BUSY_PAUSE_S = 1.0
@@ -65,8 +70,10 @@ class Driver:
         *,
         on_boundary: Callable[[str], None] = lambda name: None,
         facts_of: Callable[[HostEntry], Facts | None] = lambda entry: None,
+        rule_of: Callable[[], RetryRule] = RetryRule,
     ) -> None:
         self.store, self.places, self.hosts, self.facts_of = store, places, hosts, facts_of
+        self.rule_of = rule_of
         self.on_boundary = on_boundary
         self.told: dict[str, str] = {}
         self.steps: dict[Step, Callable[[Turn], bool]] = {
@@ -170,9 +177,12 @@ class Driver:
         if self._is_cancelled_before_acceptance(turn):
             return False
         task, entry = self.store.load_task(turn.task_id), self._host(turn)
-        brief = read_brief(self.places.prompts_dir, turn.id)
+        brief = read_brief(self.places.prompts_dir, brief_id(turn))
+        repeated = self.store.load_turns(task.id)[-1 - turn.repeat_number : -1]
         permission = self._permission(task, turn, brief, entry)
-        ask = AcceptAsk(self._token(turn), job_spec(task, turn, brief, permission=permission), prompt_of(brief))
+        ask = AcceptAsk(
+            self._token(turn), job_spec(task, turn, brief, permission=permission), prompt_of(brief, repeated)
+        )
         with self._renewing(turn, entry):
             status: AttemptStatus = entry.client.call("attempt.accept", ask)
         return self._move(turn, Step.ACCEPTED, reason=None, session_id=status.session_id)
@@ -264,7 +274,16 @@ class Driver:
         event = Event(time.time(), kind, ACTOR, turn.task_id, turn.id, turn.attempt_id, reason=reason)
         self.store.record_events([event])
 
+    def _note_version(self, turn: Turn, end: End) -> None:
+        row = self.store.load_row(turn.id)
+        doubt = doubt_version(row.requirements.agent.partition("@")[0], end.agent_version) if row is not None else None
+        if doubt is not None:
+            reason = f"{end.agent_version}: {doubt}"
+            event = Event(time.time(), "version", ACTOR, turn.task_id, turn.id, turn.attempt_id, reason=reason)
+            self.store.record_events([event])
+
     def _record_end(self, turn: Turn, status: AttemptStatus, end: End) -> bool:
+        self._note_version(turn, end)
         return self._move(
             turn,
             Step.ENDED,
@@ -305,6 +324,7 @@ class Driver:
 
     def _settle(self, turn: Turn, *, error: ShunterError | None = None) -> bool:
         facts = {"error_code": error.code, "error_text": worded(error)} if error else {}
+        follows = None if error else self._decide_again(turn)
         self.store.settle_turn(
             turn.id,
             turn.attempt_id,
@@ -313,11 +333,49 @@ class Driver:
             task_state=TaskState.OPEN,
             actor=ACTOR,
             now=time.time(),
-            reason=error.text[:300] if error else None,
+            reason=error.text[:300] if error else follows.words if follows else None,
+            repeat=self._repeat(turn, follows) if isinstance(follows, Again) else None,
             **facts,  # type: ignore[arg-type]
         )
         self._close_when_asked(turn, delivered=error is None)
         return True
+
+    def _decide_again(self, turn: Turn) -> Again | Stop | None:
+        spread = int.from_bytes(os.urandom(2)) / 65535
+        overloaded = turn.outcome is not None and turn.outcome.outcome == contract.OVERLOAD
+        resumes = overloaded and self._resumes(turn)
+        return decide_again(turn, resumes=resumes, rule=self.rule_of(), now=time.time(), spread=spread)
+
+    def _resumes(self, turn: Turn) -> bool:
+        """Whether the next turn of the task would go on in the session of this one."""
+        task = self.store.load_task(turn.task_id)
+        if task.session_id is None:
+            return False
+        try:
+            brief = read_brief(self.places.prompts_dir, brief_id(turn))
+            launch = launch_of(task, brief, session_id=task.session_id, permission=task.permission)
+        except ShunterError:
+            return False
+        return launch.session_id == task.session_id
+
+    def _repeat(self, turn: Turn, again: Again) -> tuple[Turn, Row] | None:
+        """The next turn of the task, for the same host; None when somebody else settled this one."""
+        row = self.store.load_row(turn.id)
+        if row is None:
+            return None
+        following = Turn(
+            turn_id(turn.task_id, turn.number + 1),
+            turn.task_id,
+            turn.number + 1,
+            TurnState.QUEUED,
+            Step.WAITING,
+            created_at=time.time(),
+            repeat_number=again.number,
+            repeat_limit=again.limit,
+            account=turn.account,
+        )
+        place = replace(row, turn_id=following.id, pinned_host=turn.host, not_before=again.at, owner=None)
+        return following, place
 
     def _close_when_asked(self, turn: Turn, *, delivered: bool) -> None:
         task = self.store.load_task(turn.task_id)
@@ -333,7 +391,8 @@ class Driver:
         except ShunterError:
             return  # the task stays open; `close` says why when a person asks
         self.store.close_task(task.id, actor=ACTOR, reason=f"close-on {wanted}", now=time.time())
-        remove_brief(self.places.prompts_dir, turn.id)
+        for each in self.store.load_turns(task.id):
+            remove_brief(self.places.prompts_dir, each.id)
 
     def close_after_push(self, task_id: str) -> None:
         """What a settled task waited with until origin had its branch."""

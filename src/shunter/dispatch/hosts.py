@@ -24,6 +24,7 @@ from ..model.records import Drain
 from ..policy.placement import HostView
 from ..wire.errors import ShunterError
 from ..wire.messages import Facts, FactsAsk
+from .stops import NO_STOPS, Stops
 
 # Of an attempt that was being accepted: the host may hold it; only its word or a tombstone ends the doubt.
 UNKNOWN_OUTCOME = ("HOST_UNREACHABLE", "DEADLINE")
@@ -122,6 +123,7 @@ def view_host(
     slots_used: int,
     reachable: bool | None = None,
     had: frozenset[str] = frozenset(),
+    stops: Stops = NO_STOPS,
 ) -> HostView:
     """What placement decides on. `reachable` None: as the last observation has it.
 
@@ -147,6 +149,8 @@ def view_host(
         held_back=held_back(seen, drain),
         agents=agents_of(facts, agents),
         signed_out=signed_out_of(facts),
+        stopped=stops.stopped,
+        tried=stops.tried,
         capabilities=frozenset(host.tags),
         had=had,
     )

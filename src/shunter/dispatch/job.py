@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..agents import contract
 from ..agents.table import load
 from ..model.brief import Brief
 from ..model.records import Task, Turn
+from ..policy.retry import did_nothing
 from ..wire.ids import new_nonce
 from ..wire.messages import JobSpec, PushTarget
 
+GO_ON = (
+    "Your last turn was cut off, because the service that runs you was overloaded or could not be reached. The"
+    " workspace is as you left it, and the task has not changed. Look at what is done already, go on from there and"
+    " finish it."
+)
 
-def prompt_of(brief: Brief) -> str:
-    return load(brief.adapter).prepare_prompt(brief.prompt)
+
+def prompt_of(brief: Brief, repeated: Sequence[Turn] = ()) -> str:
+    """`repeated`: for a repeat, the turns that the same message had before. Where one of them did something, its
+    session knows the message, and is asked to go on; otherwise the message is sent once more."""
+    is_under_way = any(turn.outcome is None or not did_nothing(turn.outcome) for turn in repeated)
+    return load(brief.adapter).prepare_prompt(GO_ON if is_under_way else brief.prompt)
 
 
 def launch_of(task: Task, brief: Brief, *, session_id: str | None, permission: str) -> contract.Launch:

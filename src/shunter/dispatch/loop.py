@@ -24,6 +24,7 @@ from ..fleet.places import Places
 from ..model.records import Drain, Owner, Task, Turn
 from ..policy.claim import plan_claims
 from ..policy.placement import HostView
+from ..policy.retry import RetryRule
 from ..store.contract import Store
 from ..wire.errors import ShunterError
 from ..wire.ids import new_attempt_id
@@ -33,6 +34,7 @@ from .hosts import HostEntry, open_hosts, view_host
 from .log import log
 from .observe import Observer
 from .outbox import Outbox
+from .stops import NO_STOPS, Stops, find_stops, retry_rule
 from .wake import open_wake_fifo
 
 LEASE_TTL_S = 15.0
@@ -142,7 +144,9 @@ class Dispatcher:
         self.observer = Observer(places, lambda: self.words.put("facts"))
         self.claimable = {host.name for host in config.hosts if host.enabled}
         self.config_seen = state_of(places.config_file)
-        self.driver = Driver(store, places, self.hosts, on_boundary=on_boundary, facts_of=self._facts_of)
+        self.driver = Driver(
+            store, places, self.hosts, on_boundary=on_boundary, facts_of=self._facts_of, rule_of=self._rule
+        )
         self.jobs = Jobs(self.driver.advance, lambda turn_id: self.words.put("done"))
         self.outbox = Outbox(store, self.hosts, on_boundary=on_boundary, on_pushed=self.driver.close_after_push)
         self.pushes = Jobs(self.outbox.advance, lambda origin: self.words.put("done"))
@@ -233,6 +237,8 @@ class Dispatcher:
         # Of one host alone nothing is asked: there is no choice, and its lease says what is to be said.
         seen = {entry.name: self.observer.known(entry) for entry in entries if chooses}
         wanted = {row.turn_id: row.requirements for row in rows}
+        accounts = sorted({wishes.account for wishes in wanted.values() if wishes.account is not None})
+        rule = self._rule()
         places = {place for wishes in wanted.values() for place in (wishes.project_id, wishes.worktree_id)}
         had: dict[str | None, set[str]] = {}
         for place in places:
@@ -244,6 +250,9 @@ class Dispatcher:
                 drains.get(entry.name),
                 slots_used=used[entry.name],
                 had=frozenset(had.get(entry.name, ())),
+                stops=find_stops(self.store, entry.name, accounts, under_way, rule)
+                if used[entry.name] < entry.config.slots
+                else NO_STOPS,
             )
             for entry in entries
         ]
@@ -261,7 +270,14 @@ class Dispatcher:
                 self.jobs.touch(turn.id)
 
     def _view(
-        self, entry: HostEntry, seen: Observation | None, drain: Drain | None, *, slots_used: int, had: frozenset[str]
+        self,
+        entry: HostEntry,
+        seen: Observation | None,
+        drain: Drain | None,
+        *,
+        slots_used: int,
+        had: frozenset[str],
+        stops: Stops,
     ) -> HostView:
         """Slots by our own accounting: the host's lease decides, this keeps us from asking in vain."""
         return view_host(
@@ -272,7 +288,11 @@ class Dispatcher:
             slots_used=slots_used,
             reachable=not entry.client.broken_for_s and (seen is None or seen.error_code is None),
             had=had,
+            stops=stops,
         )
+
+    def _rule(self) -> RetryRule:
+        return retry_rule(self.config)
 
     def _facts_of(self, entry: HostEntry) -> Facts | None:
         seen = self.observer.known(entry)

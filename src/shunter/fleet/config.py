@@ -72,6 +72,18 @@ LIMITS: dict[str, Key] = {
     "silent_s": Key(forms.duration, 600.0, "without output, after which a running turn is called silent; 0 is never"),
     "background_grace_s": Key(forms.duration, 2.0, "for what the agent left running when it ended"),
 }
+RETRY: dict[str, Key] = {
+    "overload": Key(forms.whole(0, 100), 3, "repeats of a turn that an overloaded provider ended; 0 is none"),
+    "overload_pause": Key(
+        forms.duration, 30.0, "before the first of them; before each further one four times as long, up to 4 hours"
+    ),
+    "quick_failures": Key(
+        forms.whole(0, 16), 3, "in a row, without a tool call or a token, that stop an account or a session; 0 is never"
+    ),
+    "quick_pause": Key(
+        forms.duration, 900.0, "until one task tries such an account; twice as long after each failure, up to 4 hours"
+    ),
+}
 HOST: dict[str, Key] = {
     "name": Key(forms.text, None, "lower-case letters, digits, `.`, `_`, `-`"),
     "slots": Key(forms.whole(1, 1000), 1, "turns at the same time"),
@@ -221,9 +233,10 @@ class _Reader:
         self.settings = {
             f"defaults.{key}": Setting(f"defaults.{key}", each, BUILT_IN) for key, (_, each, _) in DEFAULTS.items()
         }
-        self.settings |= {
-            f"limits.{key}": Setting(f"limits.{key}", each, BUILT_IN) for key, (_, each, _) in LIMITS.items()
-        }
+        for table, keys in (("limits", LIMITS), ("retry", RETRY)):
+            self.settings |= {
+                f"{table}.{key}": Setting(f"{table}.{key}", each, BUILT_IN) for key, (_, each, _) in keys.items()
+            }
         self.hosts: tuple[HostConfig, ...] = (HostConfig("local"),)
         self.agents: dict[str, AgentConfig] = {}
         self.sources: dict[str, str] = {"hosts": BUILT_IN}
@@ -246,14 +259,15 @@ class _Reader:
     # The files
 
     def take_user(self, file: str, tables: dict[str, Any]) -> None:
-        known = ("hosts", "agents", "defaults", "limits")
+        settings = {"defaults": DEFAULTS, "limits": LIMITS, "retry": RETRY}
+        known = ("hosts", "agents", *settings)
         for key, value in tables.items():
             if key == "hosts":
                 self._take_hosts(file, value)
             elif key == "agents":
                 self._take_agents(file, value)
-            elif key in ("defaults", "limits"):
-                self._take_settings(file, key, value, DEFAULTS if key == "defaults" else LIMITS)
+            elif key in settings:
+                self._take_settings(file, key, value, settings[key])
             else:
                 moved = "; as a default for tasks write it under [defaults]" if key in DEFAULTS else ""
                 self._unknown(file, key, known, moved)

@@ -32,6 +32,7 @@ from .workspace import Identity
 
 T = TypeVar("T")
 ROOM_PAUSE_S = 2.0
+KILL = 9
 
 # What we know better than the agent can say.
 KIND_OF_REASON = {
@@ -62,7 +63,7 @@ def finish_attempt(layout: Layout, ledger: Ledger, spec: JobSpec, exited: Exited
     with hold_lock(layout.task_lock(spec.task_id)):
         publication, error = _publish(layout, spec)
         outcome = _judge(layout, ledger, spec, exited, publication)
-        end = _end(spec, exited, outcome, publication, error)
+        end = _end(spec, exited, outcome, publication, error, version=_version(layout, spec))
         kind = "completed" if exited.reason == "exit" and exited.exit_code == 0 else "failed"
         pairs = {"attempt": spec.attempt_id, "nonce": spec.nonce, "outcome": outcome.kind}
         when_there_is_room(lambda: write_durably(layout.signal(spec.attempt_id, kind), json_line(pairs)))
@@ -145,14 +146,28 @@ def _judge(
         outcome = contract.Outcome(contract.UNKNOWN, f"the output could not be judged: {type(exc).__name__}: {exc}")
     kind = KIND_OF_REASON.get(exited.reason)
     if kind is None:
-        return (
-            outcome if outcome.kind not in (contract.DONE, contract.NO_CHANGES) else _as_published(outcome, publication)
-        )
+        return _as_published(as_oom(outcome, exited), publication)
     words = WORDS_OF_REASON[exited.reason]
     if exited.errno:
         what = layout.workspace(spec.task_id) if exited.reason == "workspace_lost" else spec.argv[0]
         words += f": {what}: {os.strerror(exited.errno)}"
     return changed(outcome, kind=kind, evidence=words, structured=False)
+
+
+def as_oom(outcome: contract.Outcome, exited: Exited) -> contract.Outcome:
+    """A SIGKILL that nobody here sent, with the kernel's word that it ended something for want of memory.
+
+    A shell or another wrapper tells of a child's SIGKILL by the status 137.
+    """
+    if outcome.kind != contract.CRASHED or (exited.signal != KILL and exited.exit_code != 128 + KILL):
+        return outcome
+    if exited.oom_group:
+        why = "the kernel ended a process of this turn for want of memory"
+    elif exited.oom_machine:
+        why = f"{exited.oom_machine} processes of this machine were ended for want of memory while the turn ran"
+    else:
+        return outcome
+    return changed(outcome, kind=contract.OOM, evidence=f"{outcome.evidence}: {why}")
 
 
 def _as_published(outcome: contract.Outcome, publication: Optional[Publication]) -> contract.Outcome:
@@ -168,6 +183,18 @@ def _as_published(outcome: contract.Outcome, publication: Optional[Publication])
     else:
         return outcome
     return changed(outcome, kind=contract.UNKNOWN, evidence=f"{outcome.evidence}; {why}")
+
+
+def _version(layout: Layout, spec: JobSpec) -> Optional[str]:
+    if spec.agent == "exec":
+        return None
+    from .probes import known_version  # a tenth of the publisher's start, for what most commands do not need
+
+    try:
+        paths = [each[5:] for each in read_start(layout.job(spec.attempt_id)).env if each.startswith(b"PATH=")]
+    except OSError:
+        return None
+    return known_version(layout, spec, os.fsdecode(paths[-1])) if paths else None
 
 
 def zone_of(job: str) -> tzinfo:
@@ -212,6 +239,8 @@ def _end(
     outcome: contract.Outcome,
     publication: Optional[Publication],
     error: Optional[ShunterError],
+    *,
+    version: Optional[str],
 ) -> End:
     code, text = (error.code, error.text) if error else (None, None)
     if exited.reason == "spawn_failed":
@@ -244,6 +273,8 @@ def _end(
         publication=publication,
         error_code=code,
         error_text=text,
+        tool_calls=outcome.tool_calls,
+        agent_version=version,
     )
 
 

@@ -21,7 +21,7 @@ from typing import Dict, Optional, Tuple
 from ..agents.table import COMMANDS, MODULES, load
 from ..wire.codec import decode, encode
 from ..wire.errors import ShunterError
-from ..wire.messages import AgentFacts
+from ..wire.messages import AgentFacts, JobSpec
 from .durable import write_durably
 from .environment import list_profiles, load_login_environment
 from .flock import hold_lock, try_lock
@@ -44,6 +44,22 @@ def agent_facts(layout: Layout, *, fresh: bool = False) -> Dict[str, AgentFacts]
         with contextlib.suppress(RuntimeError):  # the account may have no further thread
             threading.Thread(target=_refresh_unless_somebody_does, args=(layout,), daemon=True).start()
     return known
+
+
+def known_version(layout: Layout, spec: JobSpec, path: str) -> Optional[str]:
+    """Of the program that an attempt finds on this PATH, as it was told last; asks nobody.
+
+    None when it is another program than the one that was asked, or a file that has changed since.
+    """
+    facts = (_read(layout) or {}).get(f"{spec.agent}@{spec.env_profile}" if spec.env_profile else spec.agent)
+    program = shutil.which(spec.argv[0], path=path)
+    if facts is None or program != facts.path:
+        return None
+    try:
+        changed_at = max(os.stat(program).st_ctime, os.lstat(program).st_ctime)
+    except OSError:
+        return None
+    return facts.version if changed_at < facts.checked_at else None
 
 
 def _is_fresh(facts: AgentFacts) -> bool:

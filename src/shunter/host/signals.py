@@ -21,6 +21,10 @@ class Exited(NamedTuple):
     cpu_s: Optional[float]
     peak_rss_kib: Optional[int]
     at: float
+    oom_group: Optional[int] = (
+        None  # processes of the attempt that the kernel ended for want of memory; None: not counted
+    )
+    oom_machine: Optional[int] = None  # likewise on the whole machine, while the attempt ran
 
 
 class Launched(NamedTuple):
@@ -43,8 +47,9 @@ def _read_signal(layout: Layout, attempt_id: str, kind: str, nonce: str) -> Opti
 def read_exited(layout: Layout, attempt_id: str, nonce: str) -> Optional[Exited]:
     body = _read_signal(layout, attempt_id, "exited", nonce)
     try:
-        return None if body is None else Exited(**{name: body[name] for name in Exited._fields})
-    except KeyError:
+        # What a supervisor of an earlier version did not tell yet has a default.
+        return None if body is None else Exited(**{name: body[name] for name in Exited._fields if name in body})
+    except TypeError:
         return None
 
 

@@ -98,6 +98,21 @@ def direct_children() -> list[int]:
         return found
 
 
+def oom_kills(file: str) -> int | None:
+    """How many processes the kernel has ended for want of memory; None where it does not count them.
+
+    A line of /proc/vmstat for the whole machine (Linux 4.13), of memory.events for a cgroup with a memory controller.
+    """
+    try:
+        with open(file, "rb", 0) as counters:
+            for line in counters.read().splitlines():
+                if line.startswith(b"oom_kill "):
+                    return int(line.split()[1])
+    except (OSError, ValueError):
+        pass
+    return None
+
+
 def _signal_to(pid: int, number: int) -> None:
     try:
         os.kill(pid, number)
@@ -133,6 +148,9 @@ class Cgroup:
         except OSError:
             return True
 
+    def oom_kills(self) -> int | None:
+        return oom_kills(os.path.join(self.path, "memory.events")) if self.path else None
+
     def remove(self) -> None:
         try:
             if self.path:
@@ -154,6 +172,8 @@ class Supervisor:
         self.reason = "exit"
         self.error = 0
         self.cancelled = self.terminated = False
+        self.oom_before: int | None = None  # on the whole machine, and below in the cgroup of the attempt
+        self.oom_group: int | None = None
         self.background = 0  # processes that an agent left running when it exited by itself
         self.told: set[int] = set()
         self.logs: dict[str, Log] = {}
@@ -397,6 +417,7 @@ class Supervisor:
             for _ in range(LAST_READS):
                 if not self.read_pipe(fd):
                     break
+        self.oom_group = self.cgroup.oom_kills()
         self.cgroup.remove()
 
     def end_gently(self) -> None:
@@ -413,6 +434,7 @@ class Supervisor:
         status, usage = self.status, self.rusage
         ran = status is not None and self.reason not in ("spawn_failed", "workspace_lost")
         out, err = self.logs.get("stdout"), self.logs.get("stderr")
+        oom_before, oom_after = self.oom_before, oom_kills("/proc/vmstat")
         self.signal_file(
             "exited",
             reason=self.reason,
@@ -424,6 +446,8 @@ class Supervisor:
             stderr_bytes=err.seen if err else 0,
             cpu_s=usage.ru_utime + usage.ru_stime if usage else None,  # type: ignore[attr-defined]
             peak_rss_kib=usage.ru_maxrss if usage else None,  # type: ignore[attr-defined]
+            oom_group=self.oom_group,
+            oom_machine=None if oom_before is None or oom_after is None else oom_after - oom_before,
         )
         while True:
             exc = self.pay()
@@ -442,6 +466,7 @@ class Supervisor:
             self.reason = "cancel"
         else:
             self.cgroup = Cgroup(self.spec.text(b"cgroup"), self.attempt)
+            self.oom_before = oom_kills("/proc/vmstat")
             try:
                 if self.spawn():
                     pid = self.child

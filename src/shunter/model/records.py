@@ -111,6 +111,10 @@ class Turn:
     ended_at: Optional[float] = None
     fetched_at: Optional[float] = None
     settled_at: Optional[float] = None
+    repeat_number: int = 0  # n: the dispatcher's nth repeat of a message, right behind the turn that it repeats
+    repeat_limit: int = 0  # how many there may be
+    fresh_session: bool = False  # it began a new one, although the task had one
+    account: Optional[str] = None  # whose login it used on its host: agent or agent@profile; None = nobody's
 
 
 @dataclass(frozen=True)
@@ -132,13 +136,14 @@ class Attempt:
 class Requirements:
     """What a row needs of a host, and what it prefers. Rows with equal requirements and pin are interchangeable."""
 
-    agent: str
+    agent: str  # adapter or adapter@profile
     slots: int = 1
     memory_mb: Optional[int] = None
     object_format: str = "sha1"
     capabilities: tuple[str, ...] = ()
     project_id: str = ""
     worktree_id: str = ""
+    account: Optional[str] = None  # as in Turn
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,8 @@ FINAL_TASK_STATES = frozenset({TaskState.CLOSED})
 TASK_MOVES: Mapping[TaskState, frozenset[TaskState]] = {
     # To open: a follow-up that was cancelled or failed before acceptance leaves the task as it was.
     TaskState.QUEUED: frozenset({TaskState.ACTIVE, TaskState.OPEN, TaskState.ABANDONED, TaskState.LOST}),
-    # Back to queued under a tombstone; to closed when the task was told to close with that outcome.
+    # Back to queued under a tombstone, or because the turn that ended is repeated; to closed when the task was told to
+    # close with that outcome.
     TaskState.ACTIVE: frozenset(
         {TaskState.QUEUED, TaskState.OPEN, TaskState.CLOSED, TaskState.ABANDONED, TaskState.LOST}
     ),

@@ -55,8 +55,10 @@ def _less(host: HostView, row: Row) -> HostView:
     """The host after it has taken the row."""
     memory_mb = row.requirements.memory_mb or 0
     available_mb = host.memory_available_mb
+    account = row.requirements.account or ""
     return replace(
         host,
+        stopped={**host.stopped, account: host.tried[account]} if account in host.tried else host.stopped,
         slots_used=host.slots_used + row.requirements.slots,
         memory_reserved_mb=host.memory_reserved_mb + memory_mb,
         memory_available_mb=None if available_mb is None else max(0, available_mb - memory_mb),

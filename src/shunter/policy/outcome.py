@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from ..agents import contract
 from ..model.records import Push, Turn
-from ..model.states import UNDELIVERED, TurnState
+from ..model.states import UNDELIVERED, Step, TurnState
 from ..wire.errors import CODES
 from ..wire.messages import End
+from .retry import did_nothing
 
 STATE_OF_OUTCOME = {
     contract.CANCELLED: TurnState.CANCELLED,
@@ -50,6 +51,21 @@ def exit_status_of(turn: Turn) -> int:
 def push_status_of(push: Push | None) -> int:
     """70 while origin lacks what it was to have: the result is not where it was wanted, however well the agent did."""
     return 70 if push is not None and push.state in UNDELIVERED else 0
+
+
+def is_follow_up(turn: Turn) -> bool:
+    """Whether it counts against --max-followups: somebody asked for it, and the message reached its agent."""
+    return turn.number > 1 and not turn.repeat_number and has_reached_agent(turn)
+
+
+def has_reached_agent(turn: Turn) -> bool:
+    """Whether the agent took the turn's message, or may have: its program began with it and refused nothing at once."""
+    end = turn.outcome
+    if end is None:
+        return turn.step != Step.SETTLED or turn.accepted_at is not None
+    if end.outcome in (contract.CANCELLED, contract.LAUNCH_FAILED) and turn.started_at is None:
+        return False
+    return not (end.outcome in (contract.USAGE_ERROR, contract.LAUNCH_FAILED) and did_nothing(end))
 
 
 def worst_status(turns: Sequence[Turn]) -> int:

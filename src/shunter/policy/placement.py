@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..model.records import Row
@@ -29,6 +29,8 @@ class HostView:
     held_back: str | None = None  # words: drained, under pressure, set aside by the circuit breaker, …
     agents: frozenset[str] | None = None  # usable, as agent@profile too; None = nobody looked, which excludes nothing
     signed_out: frozenset[str] = frozenset()  # agents that are there and say that nobody is signed in
+    stopped: Mapping[str, str] = field(default_factory=dict)  # accounts that get no task, and why
+    tried: Mapping[str, str] = field(default_factory=dict)  # those that get one task, to see whether they work again
     capabilities: frozenset[str] = frozenset()
     had: frozenset[str] = frozenset()  # ids of the projects and worktrees whose last task came here
 
@@ -78,6 +80,8 @@ def reason_against(row: Row, host: HostView, *, now: float) -> Reason | None:
             text = f"nobody is signed in to {wishes.agent} there: shunter host check {host.name}"
             return Reason("AGENT_SIGNED_OUT", text)
         return Reason("AGENT_MISSING", f"it has no usable {wishes.agent}")
+    if wishes.account is not None and wishes.account in host.stopped:
+        return Reason("ACCOUNT_STOPPED", host.stopped[wishes.account])
     missing = sorted(set(wishes.capabilities) - host.capabilities)
     if missing:
         remedy = (

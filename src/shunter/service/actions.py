@@ -96,10 +96,15 @@ class ClosedTask:
 def close_task(home: Home, prefix: str, *, discard: bool, actor: str) -> ClosedTask:
     """Remove the workspace and forget the session; the fetched branch stays. Refused while a turn is not over.
 
+    A repeat that waits is given up: nobody asked for it but the task that is to be closed.
+
     Raises RESULT_UNDELIVERED when home does not have what the last turn published, unless `discard`.
     """
     task = home.store.find_task(prefix)
     view = load_view(home.store, task.id)
+    if view.turn is not None and view.turn.repeat_number and view.turn.step == Step.WAITING:
+        view = cancel_task(home, task.id, actor=actor)
+        task = view.task
     if not is_over(view):
         raise ShunterError("TASK_BUSY", f"task {task.id} is {view.phrase}", hint=f"shunter cancel {task.id}")
     kept: list[str] = []

@@ -28,8 +28,8 @@ class Piece:
     gap_bytes: int
 
 
-def choose_turn(home: Home, prefix: str, number: int | None) -> Turn:
-    """The task's last turn, or the one with that number."""
+def choose_turn(home: Home, prefix: str, number: int | None, *, follow: bool) -> Turn:
+    """The task's last turn, or the one with that number. Before a repeat begins, what it repeats is the last."""
     task = home.reading.find_task(prefix)
     turns = home.reading.load_turns(task.id)
     for turn in turns:
@@ -37,7 +37,8 @@ def choose_turn(home: Home, prefix: str, number: int | None) -> Turn:
             return turn
     if number is not None:
         raise ShunterError("USAGE", f"task {task.id} has turns 1 to {len(turns)}, not {number}")
-    return turns[-1]
+    last = turns[-1]
+    return turns[-2] if last.repeat_number and last.attempt_number == 0 and not follow else last
 
 
 def read_log(home: Home, turn: Turn, *, stream: str, follow: bool, ago_s: float | None = None) -> Iterator[Piece]:

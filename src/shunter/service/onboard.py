@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from ..dispatch.hosts import NOT_REACHED, SETUP, HostEntry, make_transport
+from ..dispatch.hosts import NOT_REACHED, SETUP, HostEntry, make_transport, signed_out_of
 from ..fleet.client import HostClient
 from ..fleet.config import HostConfig, load_config
 from ..fleet.forms import FormError, ssh_target
@@ -23,10 +23,11 @@ from ..fleet.observations import forget_observation
 from ..fleet.ssh import ACCEPT_NEW_KEY, SshTransport
 from ..wire.errors import ShunterError
 from ..wire.ids import is_host_name
-from ..wire.messages import Contents, Nothing, Tidied, TidyAsk
+from ..wire.messages import Contents, Facts, FactsAsk, Nothing, Tidied, TidyAsk
 from .home import Home
 from .originproof import prove_origin
 from .proof import Finding, prove_host
+from .stops import find_account_stops
 
 FORMER_HELPERS_KEPT_S = 7 * 86400.0
 
@@ -203,7 +204,7 @@ def _judge(home: Home, name: str, failed: list[str]) -> bool:
 
 
 def check_host(home: Home, name: str, tell: Tell, *, origin: str | None = None) -> bool:
-    """The proof again; nothing that lasts changes. True when nothing is missing.
+    """The proof again. True when nothing is missing; then stopped accounts get tasks again.
 
     `origin`: the address of a repository to fetch from and push to; otherwise that of the present checkout, if the host
     is declared to work with it, and then a push is only rehearsed.
@@ -213,7 +214,33 @@ def check_host(home: Home, name: str, tell: Tell, *, origin: str | None = None) 
     for finding in chain(prove_host(entry, home.places), prove_origin(entry, home.places, origin)):
         fine = fine and finding.ok is not False
         tell(finding)
+    if fine:
+        for finding in let_accounts_go(home, entry):
+            tell(finding)
     return fine
+
+
+def let_accounts_go(home: Home, entry: HostEntry) -> Iterator[Finding]:
+    """A host that somebody found in order: accounts that were stopped get tasks again, unless nobody is signed in."""
+    stops = find_account_stops(home, entry.name, [])
+    if not (stops.stopped or stops.tried):
+        return
+    facts: Facts = entry.client.call("host.facts", FactsAsk(agents=True))
+    for account in sorted({**stops.stopped, **stops.tried}):
+        name, at, profile = account.partition("@")
+        configured = home.config.agents.get(name)
+        asked = configured is None or not configured.command  # about a command of one's own nobody can be asked
+        if asked and f"{configured.adapter if configured else name}{at}{profile}" in signed_out_of(facts):
+            yield Finding(f"account {account}", None, "stopped: nobody is signed in")
+            continue
+        home.store.clear_account(entry.name, account, actor="user", now=time.time())
+        yield Finding(f"account {account}", None, "was stopped after failures and gets tasks again")
+    _wake(home)
+
+
+def _wake(home: Home) -> None:
+    if home.store.has_open_turns():
+        home.wake()
 
 
 def drain_host(home: Home, name: str, *, actor: str, reason: str | None) -> bool:
@@ -223,14 +250,15 @@ def drain_host(home: Home, name: str, *, actor: str, reason: str | None) -> bool
 
 
 def enable_host(home: Home, name: str, *, actor: str) -> bool:
-    """It takes turns again. False when it did."""
+    """It takes turns again, with every account that was stopped there. False when it did."""
     entry = home.host(name)
     done = home.store.enable_host(name, actor=actor, now=time.time())
+    for account in home.store.list_accounts(name):
+        home.store.clear_account(name, account, actor=actor, now=time.time())
     if not entry.config.enabled:
         hint = f"take `enabled = false` out of its entry in {home.places.config_file}"
         raise ShunterError("CONFIG_INVALID", f"host {name} is switched off in the configuration", hint=hint)
-    if home.store.has_open_turns():
-        home.wake()
+    _wake(home)
     return done
 
 

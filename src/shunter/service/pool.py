@@ -16,6 +16,7 @@ from ..wire.errors import ShunterError
 from ..wire.messages import Facts
 from ..wire.record import dataclass
 from .home import Home
+from .stops import find_account_stops
 
 ASKED_AT_ONCE = 16
 LIMIT_S = 5.0  # for all hosts together; a slow link needs two seconds for its first connection
@@ -41,6 +42,7 @@ class HostStatus:
     version: str | None
     system: str | None
     cpu_busy_ratio: float | None = None  # between the last two answers, when there were two
+    stopped: tuple[str, ...] = ()  # accounts that get no task, each in words
 
 
 def observe_pool(home: Home, *, refresh: bool = False) -> list[HostStatus]:
@@ -109,7 +111,8 @@ def pool_status(
         if known is not None and known.reached_as != reached_as(host):
             known = None
         used = sum(1 for turn in turns if turn.host == host.name)
-        view = view_host(host, known, drains.get(host.name), home.config.agents, slots_used=used)
+        stops = find_account_stops(home, host.name, turns)
+        view = view_host(host, known, drains.get(host.name), home.config.agents, slots_used=used, stops=stops)
         earlier = (before or {}).get(host.name)
         found.append(_status(host, view, known, earlier.facts if earlier else None))
     return found
@@ -145,6 +148,7 @@ def _status(host: HostConfig, view: HostView, known: Observation | None, earlier
         version=known.hello.version if known and known.hello else None,
         system=facts.system if facts else None,
         cpu_busy_ratio=cpu_busy_ratio(earlier, facts) if facts else None,
+        stopped=tuple({**view.stopped, **view.tried}.values()),
     )
 
 
@@ -187,6 +191,7 @@ def explain_row(home: Home, row: Row) -> Placement:
             drains.get(host.name),
             home.config.agents,
             slots_used=sum(1 for turn in turns if turn.host == host.name),
+            stops=find_account_stops(home, host.name, turns),
         )
         for host in home.config.hosts
     ]

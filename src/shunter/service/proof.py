@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..agents.table import COMMANDS, MODULES, load
+from ..agents.versions import doubt_version
 from ..dispatch.hosts import HostEntry, make_transport, sandbox_names
 from ..fleet.client import HostClient
 from ..fleet.places import Places
@@ -266,8 +267,10 @@ def _agents(facts: Facts, user: str) -> Iterator[Finding]:
 
 
 def _agent(name: str, facts: AgentFacts, user: str) -> Finding:
-    version = f"{facts.version or 'its version is not known'} at {facts.path}"
-    check = load(name.partition("@")[0]).auth_check()
+    adapter = name.partition("@")[0]
+    doubt = doubt_version(adapter, facts.version)
+    version = f"{facts.version or 'its version is not known'} at {facts.path}" + (f" ({doubt})" if doubt else "")
+    check = load(adapter).auth_check()
     if check is None:
         return Finding(f"agent {name}", None, f"{version}; it does not tell whether it is signed in")
     if facts.signed_in:

@@ -12,16 +12,20 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from ..dispatch.job import launch_of
+from ..dispatch.stops import retry_rule
 from ..host.flock import hold_lock
 from ..model.brief import Brief
 from ..model.records import Row, Task, Turn
 from ..model.states import Step, TaskState, TurnState
-from ..store.briefs import read_brief, remove_brief, write_brief
+from ..policy.outcome import has_reached_agent, is_follow_up
+from ..policy.retry import judge_session
+from ..store.briefs import brief_id, read_brief, remove_brief, write_brief
 from ..wire.errors import ShunterError
 from ..wire.ids import turn_id
 from ..wire.messages import Question
 from .actions import cancel_task
 from .home import Home
+from .stops import account_of, warn_stopped
 from .submit import checked_prompt, requirements_of
 from .waiting import is_over, wait_for
 
@@ -45,18 +49,21 @@ class SayAsk:
 class Said:
     task: Task
     turn: Turn
+    warnings: tuple[str, ...] = ()
     fault: ShunterError | None = None  # the message is stored, but no dispatcher could be started
 
 
 def say_to_task(home: Home, ask: SayAsk) -> Said:
-    """Raises TASK_BUSY, TASK_CLOSED, FOLLOWUP_LIMIT, SESSION_UNBOUND, PROMPT_INVALID or ANSWER_INVALID."""
+    """Raises TASK_BUSY, TASK_CLOSED, FOLLOWUP_LIMIT, PROMPT_INVALID, ANSWER_INVALID; without `fresh` also
+    SESSION_UNBOUND and SESSION_FAILING."""
     task = home.store.find_task(ask.task)
     turns = home.store.load_turns(task.id)
     _refuse_hopeless(home, task, turns)
     former = _former_brief(home, turns)
     message = checked_prompt(_message(ask, turns[-1]).encode("utf-8", "surrogateescape"))
     if not ask.fresh:
-        _require_session(task, former)
+        _require_session(task, turns, former)
+        _refuse_failing(home, task, turns)
     if turns[-1].step != Step.SETTLED:
         task, turns = _interrupted(home, task, turns[-1], wanted=ask.interrupt, actor=ask.actor)
     if ask.fresh:
@@ -68,7 +75,7 @@ def say_to_task(home: Home, ask: SayAsk) -> Said:
         home.wake()
     except ShunterError as exc:
         fault = exc
-    return Said(home.store.load_task(task.id), turn, fault)
+    return Said(home.store.load_task(task.id), turn, warn_stopped(home, task), fault)
 
 
 def _store(home: Home, ask: SayAsk, task: Task, former: Brief, message: str) -> Turn:
@@ -77,7 +84,16 @@ def _store(home: Home, ask: SayAsk, task: Task, former: Brief, message: str) -> 
         raise _busy(turns[-1])
     _refuse_hopeless(home, home.store.load_task(task.id), turns)  # another follow-up may have come in between
     number = len(turns) + 1
-    turn = Turn(turn_id(task.id, number), task.id, number, TurnState.QUEUED, Step.WAITING, created_at=time.time())
+    turn = Turn(
+        turn_id(task.id, number),
+        task.id,
+        number,
+        TurnState.QUEUED,
+        Step.WAITING,
+        created_at=time.time(),
+        fresh_session=ask.fresh,
+        account=account_of(task),
+    )
     row = Row(
         turn_id=turn.id,
         task_id=task.id,
@@ -88,7 +104,7 @@ def _store(home: Home, ask: SayAsk, task: Task, former: Brief, message: str) -> 
     )
     write_brief(home.places.prompts_dir, turn.id, replace(former, prompt=message, new_session_id=str(uuid.uuid4())))
     try:
-        home.store.add_turn(turn, row, actor=ask.actor, fresh_session=ask.fresh)
+        home.store.add_turn(turn, row, actor=ask.actor)
     except BaseException:
         remove_brief(home.places.prompts_dir, turn.id)
         raise
@@ -99,7 +115,7 @@ def _former_brief(home: Home, turns: Sequence[Turn]) -> Brief:
     """Of the last turn whose brief is there. Raises IO when none is."""
     for turn in reversed(turns[1:]):
         with suppress(ShunterError):
-            return read_brief(home.places.prompts_dir, turn.id)
+            return read_brief(home.places.prompts_dir, brief_id(turn))
     return read_brief(home.places.prompts_dir, turns[0].id)
 
 
@@ -117,19 +133,32 @@ def _refuse_hopeless(home: Home, task: Task, turns: Sequence[Turn]) -> None:
             raise ShunterError("TASK_BUSY", f"task {task.id} was not started yet", hint=hint)
         raise ShunterError("TASK_CLOSED", f"task {task.id} never ran on any host", hint="submit it again")
     limit = task.options.max_followups
-    if limit is not None and len(turns) > limit:
-        text = f"task {task.id} had {len(turns) - 1} follow-ups, and --max-followups allows {limit}"
+    had = sum(map(is_follow_up, turns))
+    if limit is not None and had >= limit:
+        text = f"task {task.id} had {had} follow-ups, and --max-followups allows {limit}"
         raise ShunterError("FOLLOWUP_LIMIT", text, hint="submit a new task from its branch with --base")
     home.host(task.host)  # its workspace is there and nowhere else
 
 
-def _require_session(task: Task, brief: Brief) -> None:
-    """An agent without sessions is simply run again."""
+def _require_session(task: Task, turns: Sequence[Turn], brief: Brief) -> None:
+    """An agent without sessions is simply run again. An id that we chose is no session before the agent began one."""
     first = launch_of(task, brief, session_id=None, permission=task.permission)
-    if (first.session is not None or first.session_id is not None) and task.session_id is None:
+    is_bound = task.session_id is not None and any(map(has_reached_agent, turns))
+    if (first.session is not None or first.session_id is not None) and not is_bound:
         text = f"the agent of task {task.id} ended before it named a session"
         hint = f"shunter say --fresh {task.id} … starts a new session on the same branch"
         raise ShunterError("SESSION_UNBOUND", text, hint=hint)
+
+
+def _refuse_failing(home: Home, task: Task, turns: Sequence[Turn]) -> None:
+    account, host = account_of(task), task.host or ""
+    cleared_at = home.store.load_clearance(host, account) if account is not None else None
+    words = judge_session(turns[::-1], cleared_at=cleared_at, rule=retry_rule(home.config))
+    if words is not None:
+        hint = f"shunter say --fresh {task.id} …, or where the fault was not the session's: shunter host enable {host}"
+        raise ShunterError(
+            "SESSION_FAILING", f"the session of task {task.id} gets no further message: {words}", hint=hint
+        )
 
 
 def _interrupted(home: Home, task: Task, turn: Turn, *, wanted: bool, actor: str) -> tuple[Task, list[Turn]]:
@@ -197,10 +226,11 @@ def _retold(home: Home, turns: Sequence[Turn]) -> str:
     told = ["This continues earlier work on this branch; its commits are in the history. What was said so far:"]
     for turn in turns:
         try:
-            prompt = read_brief(home.places.prompts_dir, turn.id).prompt.strip()
+            prompt = read_brief(home.places.prompts_dir, brief_id(turn)).prompt.strip()
         except ShunterError:
             continue
-        told.append(f"\n[turn {turn.number}, asked]\n{prompt[:RETOLD_CHARACTERS]}")
+        if not turn.repeat_number:
+            told.append(f"\n[turn {turn.number}, asked]\n{prompt[:RETOLD_CHARACTERS]}")
         if turn.outcome is not None:
             answer = turn.outcome.summary.strip() or turn.outcome.evidence
             told.append(f"[turn {turn.number}, ended as {turn.outcome.outcome}]\n{answer[:RETOLD_CHARACTERS]}")

@@ -28,6 +28,7 @@ from ..wire.ids import new_task_id, turn_id
 from ..wire.messages import PROMPT_LIMIT_BYTES, Limits
 from .delivery import capabilities_of, check_delivery, refuse_incapable, warn_incapable, wished_delivery
 from .home import Home
+from .stops import account_of, warn_stopped
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,15 @@ def submit_task(home: Home, ask: SubmitAsk) -> Submitted:
     if delivery is not None:
         task = replace(task, options=replace(task.options, **delivery.options))
         refuse_incapable(config, wanted_host, capabilities_of(task.options))
-    turn = Turn(turn_id(task.id, 1), task.id, 1, TurnState.QUEUED, Step.WAITING, task.created_at)
+    turn = Turn(
+        turn_id(task.id, 1),
+        task.id,
+        1,
+        TurnState.QUEUED,
+        Step.WAITING,
+        task.created_at,
+        account=account_of(task),
+    )
     brief = _brief(config, repo, choice, prompt)
     # An option that the agent does not know is refused now, not on the host; what it has no sandbox for is known.
     launch = launch_of(task, brief, session_id=None, permission=task.permission)
@@ -113,7 +122,7 @@ def submit_task(home: Home, ask: SubmitAsk) -> Submitted:
     except ShunterError as exc:
         fault = exc
     more = () if delivery is None else (*delivery.warnings, *warn_incapable(config, capabilities_of(task.options)))
-    return Submitted(task, (*_warnings(base), *more), fault)
+    return Submitted(task, (*_warnings(base), *more, *warn_stopped(home, task)), fault)
 
 
 def wanted_base(config: Config) -> tuple[str | None, bool]:
@@ -266,6 +275,7 @@ def requirements_of(task: Task, adapter: str, object_format: str) -> Requirement
         capabilities=capabilities_of(task.options),
         project_id=task.project_id,
         worktree_id=task.worktree_id,
+        account=account_of(task),
     )
 
 

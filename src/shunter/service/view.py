@@ -18,6 +18,7 @@ class TaskView:
     phrase: str
     ref: str | None
     push: Push | None = None  # None: the result goes home alone
+    again_at: float | None = None  # when the turn, a repeat that waits, is due
 
 
 @dataclass(frozen=True)
@@ -36,13 +37,17 @@ class Timing:
     stages: tuple[tuple[str, float | None], ...]
 
 
-def view_task(task: Task, turn: Turn | None, push: Push | None = None) -> TaskView:
-    return TaskView(task, turn, phrase_of(task, turn, push), task.fetched_ref, push)
+def view_task(store: Store, task: Task, turn: Turn | None, push: Push | None) -> TaskView:
+    again_at = None
+    if turn is not None and turn.repeat_number and turn.step == Step.WAITING:
+        row = store.load_row(turn.id)
+        again_at = row.not_before if row is not None else None
+    return TaskView(task, turn, phrase_of(task, turn, push), task.fetched_ref, push, again_at)
 
 
 def load_view(store: Store, task_id: str) -> TaskView:
     turns = store.load_turns(task_id)
-    return view_task(store.load_task(task_id), turns[-1] if turns else None, store.load_push(task_id))
+    return view_task(store, store.load_task(task_id), turns[-1] if turns else None, store.load_push(task_id))
 
 
 def phrase_of(task: Task, turn: Turn | None, push: Push | None = None) -> str:
@@ -79,7 +84,7 @@ def list_views(store: Store, *, everything: bool, limit: int, project_id: str | 
     tasks = store.list_tasks(states=states, project_id=project_id, limit=limit)
     turns = store.load_latest_turns([task.id for task in tasks])
     pushes = store.load_pushes([task.id for task in tasks if task.options.push_branch is not None])
-    return [view_task(task, turns.get(task.id), pushes.get(task.id)) for task in tasks]
+    return [view_task(store, task, turns.get(task.id), pushes.get(task.id)) for task in tasks]
 
 
 def load_detail(store: Store, prefix: str) -> TaskDetail:
@@ -89,7 +94,7 @@ def load_detail(store: Store, prefix: str) -> TaskDetail:
     events: list[Event] = []
     while more := store.events_since(events[-1].seq if events else 0, task_id=task.id):
         events += more
-    view = view_task(task, turns[-1] if turns else None, store.load_push(task.id))
+    view = view_task(store, task, turns[-1] if turns else None, store.load_push(task.id))
     return TaskDetail(view, tuple(turns), tuple(attempts), tuple(events))
 
 

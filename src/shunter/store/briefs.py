@@ -8,15 +8,16 @@ from pathlib import Path
 
 from ..host.durable import is_full
 from ..model.brief import Brief
+from ..model.records import Turn
 from ..wire.codec import dumps, loads
 from ..wire.errors import ShunterError
-from ..wire.ids import checked_id
+from ..wire.ids import checked_id, turn_id
 
 
-def write_brief(directory: Path, turn_id: str, brief: Brief) -> None:
+def write_brief(directory: Path, of_turn: str, brief: Brief) -> None:
     """Durable when this returns. Raises IO or DISK_FULL, and nothing is left then."""
-    path = directory / checked_id(turn_id)
-    aside = directory / f".{turn_id}.new"
+    path = directory / checked_id(of_turn)
+    aside = directory / f".{of_turn}.new"
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:  # noqa: PTH123 (with a mode)
@@ -32,14 +33,19 @@ def write_brief(directory: Path, turn_id: str, brief: Brief) -> None:
         raise ShunterError(code, f"{exc.filename or path}: {exc.strerror}", hint=hint) from exc
 
 
-def read_brief(directory: Path, turn_id: str) -> Brief:
-    path = directory / checked_id(turn_id)
+def read_brief(directory: Path, of_turn: str) -> Brief:
+    path = directory / checked_id(of_turn)
     try:
         return loads(Brief, path.read_bytes(), where=str(path), code="STORE_DAMAGED")
     except OSError as exc:
         raise ShunterError("IO", f"{path}: {exc.strerror}: the prompt of this turn is gone") from exc
 
 
-def remove_brief(directory: Path, turn_id: str) -> None:
+def brief_id(turn: Turn) -> str:
+    """The turn whose brief is this one's: a repeat has none of its own."""
+    return turn_id(turn.task_id, turn.number - turn.repeat_number)
+
+
+def remove_brief(directory: Path, of_turn: str) -> None:
     with contextlib.suppress(FileNotFoundError):
-        (directory / checked_id(turn_id)).unlink()
+        (directory / checked_id(of_turn)).unlink()

@@ -33,6 +33,7 @@ def read_turn(row: sqlite3.Row) -> Turn:
     values["state"] = _state(TurnState, values["state"], "turn")
     values["step"] = _state(Step, values["step"], "turn")
     values["uncertain"] = bool(values["uncertain"])
+    values["fresh_session"] = bool(values["fresh_session"])
     if values["outcome"] is not None:
         values["outcome"] = loads(End, values["outcome"], where=f"turn {row['id']}: outcome", code=_DAMAGED)
     return Turn(**values)

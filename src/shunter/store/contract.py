@@ -53,12 +53,10 @@ class Store(Protocol):
         task that has it, and nothing is stored then.
         """
 
-    def add_turn(
-        self, turn: Turn, row: Row, *, actor: str, events: Iterable[Event] = (), fresh_session: bool = False
-    ) -> Row:
+    def add_turn(self, turn: Turn, row: Row, *, actor: str, events: Iterable[Event] = ()) -> Row:
         """Store a follow-up and set its task to queued. Raises TASK_UNKNOWN, TASK_CLOSED, or TASK_BUSY (open turn).
 
-        `fresh_session`: the session that the task had is forgotten, so that the next one can be recorded.
+        With `turn.fresh_session` the session that the task had is forgotten, so that the next one can be recorded.
         """
 
     def find_task(self, prefix: str) -> Task:
@@ -154,12 +152,14 @@ class Store(Protocol):
         now: float,
         reason: str | None = None,
         tombstoned: bool = False,
+        repeat: tuple[Turn, Row] | None = None,
         **facts: Unpack[Facts],
     ) -> bool:
         """The end of a turn, decided once: final state, the task's state and last outcome; its row goes.
 
         `tombstoned`: the host has promised that the attempt can never start; required at accepted for a turn that
-        did not run. Compare-and-set as in `move_turn`.
+        did not run. Compare-and-set as in `move_turn`. `repeat`: the next turn, which comes of itself; its row waits
+        at the end of the queue and the task is queued again. Left out when somebody has asked for a cancel meanwhile.
         """
 
     # Queue
@@ -252,6 +252,21 @@ class Store(Protocol):
 
     def list_drains(self) -> list[Drain]:
         """By name of the host."""
+
+    # Accounts: a turn counts for the account that it names, on the host where it ran
+
+    def list_accounts(self, host: str) -> list[str]:
+        """Those that turns were given there, by name. The cost grows with their number, not with that of the turns."""
+
+    def load_failures(self, host: str, account: str, *, limit: int = 16) -> list[Turn]:
+        """Newest first: settled turns that failed with an outcome, since one ended well and since the account was
+        cleared. The cost does not grow with what was before."""
+
+    def clear_account(self, host: str, account: str, *, actor: str, now: float) -> None:
+        """What failed until now does not count any more."""
+
+    def load_clearance(self, host: str, account: str) -> float | None:
+        """When that was said last."""
 
     # Audit trail
 

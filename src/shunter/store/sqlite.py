@@ -121,9 +121,7 @@ class SqliteStore(PushWrites, TurnWrites):
             self._record(events)
         return placed
 
-    def add_turn(
-        self, turn: Turn, row: Row, *, actor: str, events: Iterable[Event] = (), fresh_session: bool = False
-    ) -> Row:
+    def add_turn(self, turn: Turn, row: Row, *, actor: str, events: Iterable[Event] = ()) -> Row:
         with self._write():
             task = self.load_task(turn.task_id)
             if task.state in (TaskState.CLOSED, TaskState.ABANDONED):
@@ -131,15 +129,19 @@ class SqliteStore(PushWrites, TurnWrites):
             if self._records("load_open_turn", task_id=task.id):
                 raise _busy(task.id)
             self._move_task(task, TaskState.QUEUED, actor=actor, now=turn.created_at, reason="follow-up")
-            if fresh_session:
+            if turn.fresh_session:
                 self._run("forget_session", {"id": task.id})
             placed = self._insert_turn(turn, row)
             self._record(events)
         return placed
 
     def _insert_turn(self, turn: Turn, row: Row) -> Row:
-        values = {"id": turn.id, "task_id": turn.task_id, "number": turn.number, "created_at": turn.created_at}
-        self._run("insert_turn", {**values, "state": turn.state.value, "step": turn.step.value})
+        values: dict[str, Any] = {"id": turn.id, "task_id": turn.task_id, "number": turn.number}
+        values |= {"created_at": turn.created_at}
+        values |= {"state": turn.state.value, "step": turn.step.value}
+        values |= {"repeat_number": turn.repeat_number, "repeat_limit": turn.repeat_limit}
+        values |= {"fresh_session": int(turn.fresh_session), "account": turn.account}
+        self._run("insert_turn", values)
         shape = {
             "pinned_host": row.pinned_host or "",
             "requirements": columns.requirements_text(row.requirements),
@@ -276,6 +278,24 @@ class SqliteStore(PushWrites, TurnWrites):
 
     def list_drains(self) -> list[Drain]:
         return [Drain(**dict(row)) for row in self._records("list_drains")]
+
+    # Accounts
+
+    def list_accounts(self, host: str) -> list[str]:
+        return [account for (account,) in self._all("list_accounts", host=host)]
+
+    def load_failures(self, host: str, account: str, *, limit: int = 16) -> list[Turn]:
+        found = self._records("load_failures", host=host, account=account, limit=limit)
+        return [columns.read_turn(row) for row in found]
+
+    def clear_account(self, host: str, account: str, *, actor: str, now: float) -> None:
+        with self._write():
+            self._run("clear_account", {"host": host, "account": account, "at": now, "actor": actor})
+            self._record([Event(now, "account cleared", actor, reason=f"{account} on {host}")])
+
+    def load_clearance(self, host: str, account: str) -> float | None:
+        found = self._all("load_clearance", host=host, account=account)
+        return found[0][0] if found else None
 
     # Audit trail
 

@@ -56,6 +56,9 @@ class TurnWrites:
     def load_row(self, turn_id: str) -> Row | None:
         raise NotImplementedError
 
+    def _insert_turn(self, turn: Turn, row: Row) -> Row:
+        raise NotImplementedError
+
     def _want_push(self, task_id: str, end: End, *, actor: str, now: float) -> None:
         raise NotImplementedError
 
@@ -148,6 +151,7 @@ class TurnWrites:
         now: float,
         reason: str | None = None,
         tombstoned: bool = False,
+        repeat: tuple[Turn, Row] | None = None,
         **facts: Unpack[Facts],
     ) -> bool:
         _check_step(expect_step, Step.SETTLED)
@@ -170,6 +174,9 @@ class TurnWrites:
                 code = facts.get("error_code") or turn.error_code
                 self._end_attempt(attempt_id, tombstoned=tombstoned, now=now, failure_code=code)
             self._delete_row(turn_id)
+            if repeat is not None and turn.cancel_requested_at is None:
+                task_state = TaskState.QUEUED
+                self._insert_turn(*repeat)
             self._move_task(self.load_task(turn.task_id), task_state, actor=actor, now=now, reason=reason)
         return True
 
@@ -255,11 +262,9 @@ class TurnWrites:
         self._run("move_attempt", values)
 
     def _delete_row(self, turn_id: str) -> None:
-        row = self.load_row(turn_id)
-        if row is not None:
+        for row in self._records("load_shape", turn_id=turn_id):
             self._run("delete_row", {"turn_id": turn_id})
-            requirements = columns.requirements_text(row.requirements)
-            self._run("delete_unused_shape", {"pinned_host": row.pinned_host or "", "requirements": requirements})
+            self._run("delete_unused_shape", {"id": row["shape_id"]})
 
 
 def _state_at(turn: Turn, to_step: Step, given: TurnState | None) -> TurnState:

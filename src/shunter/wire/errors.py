@@ -43,6 +43,7 @@ CODES: Dict[str, Code] = {
     "CAPABILITY_MISSING": Code(64, False, "The host that was asked for lacks what the task needs."),
     "FOLLOWUP_LIMIT": Code(64, False, "The task has had as many follow-ups as were allowed at submit."),
     "SESSION_UNBOUND": Code(64, False, "The agent named no session that could be resumed."),
+    "SESSION_FAILING": Code(64, False, "The last messages to the session failed without anything being done."),
     "ANSWER_INVALID": Code(64, False, "The answer fits no open question or none of its options."),
     # 69: not reachable before acceptance
     "HOST_UNREACHABLE": Code(69, True, "The host did not answer; nothing is known about its turns."),

@@ -333,6 +333,8 @@ class End:
     publication: Optional[Publication] = None
     error_code: Optional[str] = None
     error_text: Optional[str] = None
+    tool_calls: Optional[int] = None  # None: not known, which is not the same as none
+    agent_version: Optional[str] = None  # as its program prints it; None: nobody asked that program yet
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ def test_a_good_end() -> None:
     ]
     outcome = cursor.find_outcome(an_end(*lines))
     assert (outcome.kind, outcome.structured, outcome.summary) == ("done", True, "Fixed.")
-    assert (outcome.session_id, outcome.usage) == (ID, Usage(55, 20, 4))
+    assert (outcome.session_id, outcome.usage, outcome.tool_calls) == (ID, Usage(55, 20, 4), 1)
 
 
 def test_an_end_without_a_block_is_not_done() -> None:

@@ -110,6 +110,13 @@ def test_an_error_that_nothing_follows_is_judged(exit_code: int) -> None:
     assert adapter.find_outcome(ended).kind in ("done", "failed"), "without fields it is only text"
 
 
+def test_what_it_called_is_counted_where_a_field_tells_it() -> None:
+    ended = an_end(b'{"run": {"argv": "ls"}}', b'{"path": "a.txt"}', b'{"text": "ls"}')
+    assert adapter.find_outcome(changed(ended, fields=FIELDS)).tool_calls == 2
+    assert adapter.find_outcome(changed(ended, fields={"message": "text"})).tool_calls is None
+    assert adapter.find_outcome(ended).tool_calls is None
+
+
 def test_a_result_file_is_the_result() -> None:
     ended = changed(an_end(b"working"), last_message='{"status": "needs_input", "summary": "Which?"}')
     assert adapter.find_outcome(ended).kind == "needs_input"

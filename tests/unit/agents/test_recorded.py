@@ -132,6 +132,25 @@ def test_no_recording_without_changes_is_done_for_nothing(agent: str, case: str)
     assert outcome.kind != "done" or outcome.usage.output_tokens
 
 
+@pytest.mark.parametrize(
+    ("agent", "case", "calls"),
+    [
+        ("acp", "gemini-success", 1),
+        ("acp", "opencode-success", 1),
+        ("claude", "success", 2),
+        ("claude", "schema", 1),  # handing in the result is no call
+        ("codex", "edit", 2),
+        ("copilot", "success", 2),
+        ("gemini", "success", 2),
+        ("opencode", "success", 2),
+        ("qwen", "success", 2),
+        *((agent, case, 0) for agent, case, _, kind, _ in ENDS if kind in ("auth", "limit", "overload")),
+    ],
+)
+def test_what_an_agent_called_is_counted(agent: str, case: str, calls: int) -> None:
+    assert load(agent).find_outcome(an_end(*recorded(agent, case))).tool_calls == calls
+
+
 @pytest.mark.parametrize(("agent", "case"), all_recorded())
 def test_every_recording_shows_something(agent: str, case: str) -> None:
     events = [event for line in recorded(agent, case) for event in load(agent).read_event(line)]

@@ -47,6 +47,9 @@ def placed(row, *hosts):
         (a_row(agent="codex@work"), a_host(agents=frozenset({"codex"})), "AGENT_MISSING"),
         (a_row(agent="codex@work"), a_host(agents=frozenset({"codex@work"})), None),
         (a_row(agent="codex@work"), a_host(agents=frozenset({"codex@*"})), None),
+        (a_row(account="codex"), a_host(stopped={"codex": "why"}), "ACCOUNT_STOPPED"),
+        (a_row(account="codex"), a_host(stopped={"codex@work": "why"}, tried={"codex": "why"}), None),
+        (a_row(), a_host(stopped={"exec": "why"}), None),
         (a_row(capabilities=("gpu",)), a_host(), "CAPABILITY_MISSING"),
         (a_row(capabilities=("gpu",)), a_host(capabilities=frozenset({"gpu"})), None),
         (a_row(slots=2), a_host(), "TOO_SMALL"),
@@ -235,3 +238,11 @@ def test_the_order_in_which_hosts_are_named_changes_nothing(rows, hosts, random_
         assert one == two
         assert [name for name, _ in one.rejected] == sorted({name for name, _ in one.rejected})
         assert one.host not in {name for name, _ in one.rejected}
+
+
+def test_a_stopped_account_is_tried_by_one_row_alone():
+    host = a_host(slots=4, tried={"codex": "it failed"})
+    rows = [a_row(1, account="codex"), a_row(2, account="codex"), a_row(3, account="claude"), a_row(4)]
+    assert [claim.turn_id for claim in plan_claims(rows, [host], now=NOW).claims] == ["t1-1", "t3-1", "t4-1"]
+    hosts = [host, a_host("b", slots=4, stopped={"codex": "it failed"})]
+    assert [claim.host for claim in plan_claims(rows[:2], hosts, now=NOW).claims] == ["a"]

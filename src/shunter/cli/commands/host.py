@@ -133,9 +133,10 @@ def setup(ctx: click.Context, name: str, accept_new_key: bool, as_json: bool) ->
 def check(ctx: click.Context, name: str, origin: str | None, as_json: bool) -> None:
     """Look whether a host can do its work: helper, versions, data root, git, room, programs of agents.
 
-    Changes nothing that lasts: with --origin a ref below refs/shunter/proof/ is pushed and deleted again. Inside a
+    What it makes there is removed again: with --origin a ref below refs/shunter/proof/ is pushed and deleted. Inside a
     checkout whose origin is on a machine that the host is declared for (`origin:MACHINE` in its tags), a push there is
-    rehearsed. Exit status 69 when something is missing that every turn needs.
+    rehearsed. With nothing missing, accounts that failures had stopped get tasks again where their agent is signed in.
+    Exit status 69 when something is missing that every turn needs.
     """
     found, tell = teller(as_json)
     check_host(Home(), name, tell, origin=origin)
@@ -169,7 +170,7 @@ def drain(name: str, reason: str | None, as_json: bool) -> None:
 @click.argument("name")
 @json_option
 def enable(name: str, as_json: bool) -> None:
-    """Let a drained host take turns again."""
+    """Let a drained host take turns again, with every account that failures had stopped there."""
     done = enable_host(Home(), name, actor="user")
     _tell_change(name, "enabled", "takes turns", changed=done, as_json=as_json)
 

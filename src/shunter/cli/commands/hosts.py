@@ -56,6 +56,7 @@ def render(found: list[HostStatus]) -> str:
     for host in found:
         if host.reason:
             lines.append(f"{host.name}: {visible(host.reason)}")
+        lines += [visible(words) for words in host.stopped]
         if host.hint:
             lines.append(f"  -> {visible(host.hint)}")
     return "\n".join(lines)

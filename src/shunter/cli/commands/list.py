@@ -13,6 +13,7 @@ from ...service.view import TaskView, list_views
 from ...wire.errors import ShunterError
 from ..output import emit, json_option, say, view_record
 from ..text import age, clock, phrase_colour, table, visible
+from .result import repeat_words
 
 
 @click.command("list")
@@ -52,12 +53,19 @@ def command(everything: bool, limit: int, as_json: bool) -> None:
     say(table(("TASK", "STATE", "HOST", "AGENT", "AGE", "TITLE"), rows, colours))
     if stale:
         say(stale)
+    if any(view.phrase == "waiting" for view in views):
+        from ...service.stops import explain_stops
+
+        for words in explain_stops(home):
+            say(visible(words))
     if more:
         say(f"… more; `shunter list -n {limit * 2}` shows them")
 
 
 def state_words(view: TaskView) -> str:
-    """The phrase, and for a limit whose end is known until when."""
+    """The phrase, and until when: for a limit whose end is known, and for a repeat that is due later."""
+    if view.again_at is not None:
+        return f"{view.phrase}, {repeat_words(view)}"
     end = view.turn.outcome if view.turn is not None else None
     if end is None or end.limit is None or end.limit.resets_at is None or view.phrase != LIMIT:
         return view.phrase

@@ -15,7 +15,7 @@ from ...agents.table import load, parse_name
 from ...model.records import Turn
 from ...service.home import Home
 from ...service.logs import Piece, choose_turn, lines_of, read_log
-from ...store.briefs import read_brief
+from ...store.briefs import brief_id, read_brief
 from ...wire.errors import ShunterError
 from ..durations import DURATION
 from ..output import emit, json_option, task_argument
@@ -42,7 +42,7 @@ def command(
     With --json one event a line. Control characters are made visible except with --raw. A closed task has no logs.
     """
     home = Home()
-    turn = choose_turn(home, task, number)
+    turn = choose_turn(home, task, number, follow=follow)
     pieces = read_log(home, turn, stream="stderr" if stderr else "stdout", follow=follow, ago_s=ago_s)
     if raw:
         for piece in pieces:
@@ -71,7 +71,7 @@ def _reader(home: Home, turn: Turn, *, plain: bool) -> Callable[[bytes], list[Ev
     if plain:
         return exec_agent.read_event
     try:
-        brief = read_brief(home.places.prompts_dir, turn.id)
+        brief = read_brief(home.places.prompts_dir, brief_id(turn))
     except ShunterError:  # closed: the brief is gone, the name is left
         name = home.reading.load_task(turn.task_id).agent
         entry = home.config.agents.get(name)

@@ -53,9 +53,10 @@ def render_result(view: TaskView) -> str:
         if turn.error_code:
             lines.append(f"  {turn.error_code}: {visible(turn.error_text or '')}")
         elif turn.cancel_requested_at is not None and turn.settled_at is not None:
-            lines.append(f"  cancelled by {visible(turn.cancel_actor or 'user')} before any agent was started")
+            what = f"repeat of turn {turn.number - turn.repeat_number} " if turn.repeat_number else ""
+            lines.append(f"  {what}cancelled by {visible(turn.cancel_actor or 'user')} before any agent was started")
         elif turn.settled_at is None:
-            lines.append("  no result yet")
+            lines.append(f"  no result yet{': ' if turn.repeat_number else ''}{repeat_words(view)}")
         return "\n".join(lines)
     lines.append(f"  why        {visible(end.evidence)}")
     if end.limit is not None:
@@ -73,6 +74,10 @@ def render_result(view: TaskView) -> str:
     if usage.input_tokens is not None or usage.output_tokens is not None:
         cost = f", ${usage.cost_usd:.4f}" if usage.cost_usd is not None else ""
         lines.append(f"  tokens     {usage.input_tokens or 0} in, {usage.output_tokens or 0} out{cost}")
+    if turn.repeat_number:
+        lines.append(f"  note       repeat {turn.repeat_number} of {turn.repeat_limit}, after an overload")
+    if end.agent_version is not None:
+        lines.append(f"  version    {visible(end.agent_version)}")
     if end.background:
         lines.append(f"  note       ended with background work running: {end.background} processes were ended")
     if turn.error_code:
@@ -105,6 +110,16 @@ def next_step(view: TaskView) -> str | None:
     if end.outcome in (contract.LIMIT, contract.OVERLOAD, contract.TIMED_OUT, contract.LOST, contract.CRASHED):
         return f"{say_more} …  goes on from what it did"
     return None
+
+
+def repeat_words(view: TaskView) -> str:
+    """For a repeat: when it is due, unless that is over, and which one it is."""
+    turn = view.turn
+    if turn is None or not turn.repeat_number:
+        return ""
+    due_at = view.again_at or 0.0
+    when = f"again at {clock(due_at)}" if due_at > time.time() else "again"
+    return f"{when} ({turn.repeat_number} of {turn.repeat_limit})"
 
 
 def limit_words(limit: LimitNotice) -> str:

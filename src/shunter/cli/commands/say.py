@@ -10,6 +10,7 @@ import click
 from ...service.home import Home
 from ...service.say import SayAsk, say_to_task
 from ..output import emit, json_option, say, task_argument
+from ..text import visible
 from .submit import finish_waiting, read_prompt
 
 
@@ -55,6 +56,8 @@ def command(
     text = None if answers_alone else read_prompt(message, prompt_file)
     home = Home()
     said = say_to_task(home, SayAsk(task, text, answers, interrupt=interrupt, fresh=fresh))
+    for warning in said.warnings:
+        click.echo(f"shunter: {visible(warning)}", err=True)
     stays = not wait or said.fault is not None
     if not as_json:
         say(f"{said.task.id}  turn {said.turn.number}")

@@ -14,7 +14,7 @@ from ...service.view import TaskDetail, ending_of, load_detail, receipt_of, timi
 from ...wire.codec import encode
 from ..output import emit, json_option, say, task_argument, view_record
 from ..text import age, clock, duration, visible
-from .result import render_result
+from .result import render_result, repeat_words
 
 if TYPE_CHECKING:
     from ...model.records import Turn
@@ -102,7 +102,8 @@ def explain_receipt(turn: Turn) -> str:
     receipt = receipt_of(turn)
     stages = {name: getattr(receipt, name) for name in ("stored", "delivered", "taken", "answered")}
     told = [f"{name} {clock(at)}" for name, at in stages.items() if at is not None]
-    return ", ".join(told) + (f": {ending_of(turn)}" if turn.step == Step.SETTLED else "")
+    repeats = f"repeat {turn.repeat_number} of {turn.repeat_limit}: " if turn.repeat_number else ""
+    return repeats + ", ".join(told) + (f": {ending_of(turn)}" if turn.step == Step.SETTLED else "")
 
 
 def explain(detail: TaskDetail) -> str:
@@ -113,6 +114,8 @@ def explain(detail: TaskDetail) -> str:
         since = max((event.at for event in detail.events if event.kind == "uncertain"), default=None)
         known = f" for {age(time.time() - since)}" if since is not None else ""
         return f"uncertain{known}: {visible(turn.uncertain_reason or 'the host could not be asked')}"
+    if turn.step == Step.WAITING and detail.view.again_at is not None and detail.view.again_at > time.time():
+        return repeat_words(detail.view)
     if turn.step == Step.WAITING:
         refused = [event.reason for event in detail.events if event.kind == "refused"]
         failed = [attempt.failure_code for attempt in detail.attempts if attempt.failure_code]

@@ -11,6 +11,7 @@ from ...service.waiting import is_over, wait_for
 from ..durations import DURATION
 from ..output import complete_task, emit, json_option, say, view_record
 from ..text import visible
+from .list import state_words
 
 
 @click.command("wait")
@@ -32,7 +33,7 @@ def command(ctx: click.Context, tasks: tuple[str, ...], timeout: float | None, a
         if as_json:
             emit(view_record(view))
         else:
-            say(f"{view.task.id}  {view.phrase:<12}  {visible(view.task.title)}")
+            say(f"{view.task.id}  {state_words(view):<12}  {visible(view.task.title)}")
 
     views = wait_for(home, ids, timeout_s=timeout, any_one=any_one, on_change=tell)
     turns = [view.turn for view in views if is_over(view) and view.turn is not None]

@@ -60,8 +60,10 @@ UPDATE queue SET owner = :owner WHERE owner IS NOT NULL;
 -- The turn is settled.
 DELETE FROM queue WHERE turn_id = :turn_id;
 
+-- name: load_shape
+-- Which shape the row of a turn has.
+SELECT shape_id FROM queue WHERE turn_id = :turn_id;
+
 -- name: delete_unused_shape
 -- Shapes that no row has any more would make every look at the queue slower.
-DELETE FROM shapes
-WHERE pinned_host = :pinned_host AND requirements = :requirements
-    AND NOT EXISTS (SELECT 1 FROM queue WHERE queue.shape_id = shapes.id);
+DELETE FROM shapes WHERE id = :id AND NOT EXISTS (SELECT 1 FROM queue WHERE queue.shape_id = shapes.id);

@@ -2,8 +2,12 @@
 
 -- name: insert_turn
 -- A new turn; fails when the task has an open one.
-INSERT INTO turns (id, task_id, number, state, step, created_at, attempt_number, uncertain)
-VALUES (:id, :task_id, :number, :state, :step, :created_at, 0, 0);
+INSERT INTO turns (
+    id, task_id, number, state, step, created_at, attempt_number, uncertain, repeat_number, repeat_limit,
+    fresh_session, account
+) VALUES (
+    :id, :task_id, :number, :state, :step, :created_at, 0, 0, :repeat_number, :repeat_limit, :fresh_session, :account
+);
 
 -- name: load_turn
 -- One turn by its id.
