@@ -10,7 +10,7 @@ from pathlib import Path
 from .measure import machine_facts
 from .table import Table, as_markdown, as_text
 
-NAMES = ("start_up", "submit", "memory", "turns", "capture", "round_trip", "claim", "pool")
+NAMES = ("start_up", "submit", "memory", "parse", "turns", "capture", "round_trip", "claim", "pool")
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 BEGIN, END = "<!-- written by bench/run --write: {name} -->", "<!-- end of {name} -->"
 

@@ -139,10 +139,12 @@ def round_trip_table() -> Table:
 
 
 def turns_table() -> Table:
-    """The script sends the base once to each host, runs all turns there, and fetches once from each."""
+    """Against two scripts: one with the same git steps for every turn, one that sends and fetches once for all."""
     parallel = shutil.which("parallel")
     names = ("one", "two", "three")
     with Pool(*names, slots=SLOTS) as pool:
+        numbers = "".join(f"{number}\n" for number in range(TURNS)).encode()
+        runs = count()
 
         def by_shunter() -> float:
             began = time.time()
@@ -151,10 +153,28 @@ def turns_table() -> Table:
             subprocess.run(argv, cwd=root, env=pool.env, check=True, stdout=subprocess.PIPE, timeout=5 * LIMIT_S)
             return time.time() - began
 
-        def by_hand() -> float:
+        def clear_hosts() -> float:
             for name in names:
                 pool.host(name).run(f"rm -rf hand.git hand && git init -q --bare {pool.mirror(name)} && mkdir hand")
-            began = time.time()
+                subprocess.run([*pool.lab.ssh_command, name, "true"], env=pool.env, check=True, timeout=LIMIT_S)
+            return time.time()
+
+        def run_parallel(*words: str, **env: str) -> None:
+            argv = [str(parallel), "--will-cite", *words]
+            subprocess.run(argv, env={**pool.env, **env}, input=numbers, check=True, timeout=5 * LIMIT_S)
+
+        def each_by_itself() -> float:
+            run, began = next(runs), clear_hosts()
+            homes = " ".join(f"[{name}]={pool.host(name).home}" for name in names)
+            words = f"{OVER_SSH} {pool.repo} $host ${{home[$host]}}/hand.git ${{home[$host]}}/hand/{{}} {run}-{{}}"
+            hosts = " ".join(names)
+            step = f"declare -A home=({homes}); hosts=({hosts}); host=${{hosts[({{%}} - 1) % {len(names)}]}}"
+            step = f"{step}; exec {words} sh -c '{AGENT}'"
+            run_parallel("--jobs", str(SLOTS * len(names)), shlex.join(["bash", "-c", step]), BRING_BACK="1")
+            return time.time() - began
+
+        def all_at_once() -> float:
+            began = clear_hosts()
             for name in names:
                 target = f"{name}:{pool.mirror(name)}"
                 subprocess.run(
@@ -162,28 +182,22 @@ def turns_table() -> Table:
                 )
             logins = ",".join(f"{SLOTS}/{name}" for name in names)
             step = "git clone -q --shared -b main hand.git hand/{} && cd hand/{} && git checkout -q -b task/{}"
-            argv = [str(parallel), "--will-cite", "--ssh", shlex.join(pool.lab.ssh_command), "--sshlogin", logins]
             step = f"{step} && (setsid sh -c '{AGENT}') && {BACK}"
-            numbers = "".join(f"{number}\n" for number in range(TURNS)).encode()
-            subprocess.run([*argv, step], env=pool.env, input=numbers, check=True, timeout=5 * LIMIT_S)
+            run_parallel("--ssh", shlex.join(pool.lab.ssh_command), "--sshlogin", logins, step)
             for name in names:
                 fetch = ["git", "-C", str(pool.repo), "fetch", "-q", f"{name}:{pool.mirror(name)}"]
                 subprocess.run([*fetch, "+refs/heads/task/*:refs/remotes/by-hand/*"], env=pool.env, check=True)
             return time.time() - began
 
-        sides = (by_shunter, by_hand) if parallel else (by_shunter,)
-        ours, theirs = (*interleaved(RUNS, *sides), [])[:2]
+        sides = (by_shunter, each_by_itself, all_at_once) if parallel else (by_shunter,)
+        ours, each, all_together = (*interleaved(RUNS, *sides), [], [])[:3]
+        times = 1 if parallel else None
         rows = [
-            Row(
-                f"{TURNS} turns, {SLOTS} slots on each of three hosts",
-                ours,
-                theirs,
-                unit="s",
-                times=1 if parallel else None,
-            )
+            Row(f"{TURNS} turns, {SLOTS} slots on each of three hosts", ours, each, unit="s", times=times),
+            Row("against one push and one fetch a host", ours, all_together, unit="s", times=times),
         ]
     notes = [] if parallel else ["GNU parallel is not installed, so there is no comparison"]
-    return Table("Many trivial turns on three hosts", "GNU parallel --sshlogin", rows, notes)
+    return Table("Many trivial turns on three hosts", "GNU parallel", rows, notes)
 
 
 def push_table() -> Table:

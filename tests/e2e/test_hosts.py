@@ -209,7 +209,9 @@ class TestWork:
         for name in ("one", "two"):
             pool.add(pool.a_host(name))
         pool.without_local()
-        pool.world.run("host", "drain", "one", "--reason", "new disk")
+        told = pool.world.json("host", "drain", "one", "--reason", "new disk")
+        assert told == {"name": "one", "state": "drained", "changed": True}
+        assert pool.world.json("host", "drain", "one", "--reason", "new disk")["changed"] is False
         shown = pool.hosts()["one"]
         assert (shown["state"], shown["reason"]) == ("drained", "drained by user: new disk")
         go = pool.shared / "go"

@@ -225,7 +225,7 @@ class TestPublish:
         done = world.out("submit", "-a", f"exec:sh -c '{WORK}'", "--publish", "push", "--wait", "go")
         assert "pushed: shunter/" in done
         http.writers.clear()
-        done = world.run("submit", "-a", f"exec:sh -c '{WORK}'", "--publish", "push", "--wait", "go")
+        done = world.run("submit", "-a", f"exec:sh -c '{WORK}'", "--publish", "push", "--wait", "go", status=70)
         assert b"refused: shunter/" in done.stdout and b"403" in done.stdout
 
     def test_a_branch_of_ones_own_name_from_a_base_of_origin(self, world, http):

@@ -27,7 +27,7 @@ def parse_object(line: Union[bytes, str]) -> Optional[Dict[str, Any]]:
     if not text.lstrip().startswith("{"):
         return None
     try:
-        value = json.loads(text, parse_constant=_no_number, parse_int=_short_int)
+        value = _DECODER.decode(text)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
@@ -48,6 +48,9 @@ def _no_number(_constant: str) -> None:
 def _short_int(digits: str) -> Optional[int]:
     # int() of a very long string is quadratic before Python 3.11.
     return int(digits) if len(digits) <= 18 else None
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_number, parse_int=_short_int)  # loads() would make one for each line
 
 
 def bounded(text: str, limit_bytes: int = EVENT_TEXT_BYTES) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 from pathlib import Path
 
@@ -11,8 +12,8 @@ from ..git.transfer import fetch_result, import_result, open_transfer, push_base
 from ..model.records import Project, Task
 from ..store.contract import Store
 from ..wire.errors import ShunterError
-from ..wire.messages import CloseAsk, MirrorAsk, Publication
-from .hosts import HostEntry
+from ..wire.messages import CloseAsk, MirrorAsk, PackAsk, Publication
+from .hosts import NOT_REACHED, HostEntry
 
 
 def send_base(entry: HostEntry, places: Places, project: Project, ask: MirrorAsk, *, mirror: str) -> None:
@@ -38,6 +39,7 @@ def deliver_result(
     """
     repo = find_checkout(store, task, checkout)
     transfer = open_transfer(str(places.transfer_dir), repo)
+    pack = None if publication.kept or repo.is_shallow or repo.is_partial else _small_pack(entry, task, publication)
     transport = entry.client.transport
     mirror = entry.client.session().hello.data_root + f"/mirrors/{task.project_id}.git"
     fetch_result(
@@ -48,10 +50,28 @@ def deliver_result(
         head_oid=publication.head_oid,
         kept=bool(publication.kept),
         ssh_command=transport.ssh_command(),
+        pack=pack,
     )
     if not publication.commits:
         return None
-    return import_result(repo, transfer, host_name=entry.name, task_id=task.id, head_oid=publication.head_oid).ref
+    imported = import_result(
+        repo, transfer, host_name=entry.name, task_id=task.id, head_oid=publication.head_oid, pack=pack
+    )
+    return imported.ref
+
+
+def _small_pack(entry: HostEntry, task: Task, publication: Publication) -> bytes | None:
+    """The result in an answer of the session; None when it has to be fetched."""
+    ask = PackAsk(task.id, task.project_id, task.base_oid, publication.head_oid)
+    try:
+        data = entry.client.call("result.pack", ask).data
+        return None if data is None else base64.b64decode(data, validate=True)
+    except ValueError:
+        return None
+    except ShunterError as exc:
+        if exc.code in NOT_REACHED:
+            raise
+        return None  # an older helper does not know the method
 
 
 def find_checkout(store: Store, task: Task, checkout: str | None) -> Repository:

@@ -47,13 +47,10 @@ from ..wire.messages import (
     MirrorReady,
 )
 from .delivery import close_on_host, deliver_result, has_news, send_base
-from .hosts import HostEntry, memory_budget_mb
+from .hosts import NOT_REACHED, UNKNOWN_OUTCOME, HostEntry, memory_budget_mb
 from .job import job_spec, launch_of, prompt_of
 from .log import log
 
-# The host may hold the attempt; only its word or a tombstone ends the doubt.
-UNKNOWN_OUTCOME = ("HOST_UNREACHABLE", "DEADLINE")
-NOT_REACHED = (*UNKNOWN_OUTCOME, "HOST_KEY", "HOST_AUTH", "HOST_OUTDATED", "HOST_INCAPABLE")
 BUSY_PAUSE_S = 1.0
 TRIES_BEFORE_ACCEPTANCE = 5
 FETCH_TRIES = 3

@@ -24,7 +24,7 @@ from shunter.host.gitrun import (
     run_git,
     write_atomically,
 )
-from shunter.host.mirror import base_ref, kept_prefix, result_ref
+from shunter.host.mirror import base_ref, drop_stale_lock, kept_prefix, result_ref
 from shunter.host.workspace import copy_shallow
 from shunter.wire.errors import ShunterError
 from shunter.wire.ids import checked_id, checked_oid, is_host_name
@@ -32,6 +32,7 @@ from shunter.wire.ids import checked_id, checked_oid, is_host_name
 from .repository import Repository
 
 _MAX_LENDERS = 64
+_UNPACK_LIMIT = 100  # from so many objects on a pack stays one, as in git's own transfer.unpackLimit
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,9 @@ class Transfer:
 
     def pin(self, task_id: str, oid: str) -> None:
         """Let the task's base ref stand at a commit, so that nothing here forgets it."""
-        run_git(["update-ref", base_ref(task_id), checked_oid(oid)], git_dir=self.path)
+        ref = base_ref(task_id)
+        drop_stale_lock(f"{self.path}/{ref}.lock")
+        run_git(["update-ref", ref, checked_oid(oid)], git_dir=self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,12 +196,19 @@ def fetch_result(
     *,
     ssh_command: str | None = None,
     kept: bool = False,
+    pack: bytes | None = None,
 ) -> None:
     """Fetch the published branch of a task; afterwards `head_oid` and all it needs is in the transfer repository.
 
-    Judged by the object, not the exit status. `kept`: also the refs of other finished work. Raises FETCH_FAILED.
+    Judged by the object, not the exit status. `kept`: also the refs of other finished work. `pack`: what came already;
+    nothing is fetched when that was all. Raises FETCH_FAILED.
     """
     ref = held_result_ref(task_id)
+    drop_stale_lock(f"{transfer.path}/{ref}.lock")
+    if pack is not None and not kept:
+        known = f"--glob={base_ref(task_id)}"
+        if take_pack(transfer.path, pack, ref=ref, oid=checked_oid(head_oid), known=known):
+            return
     refspecs = [f"+{result_ref(task_id)}:{ref}"]
     if kept:
         refspecs.append(f"+{kept_prefix(task_id)}*:{kept_prefix(task_id)}*")
@@ -250,11 +260,31 @@ def no_rewriting(url: str) -> tuple[str, ...]:
     return (f"url.{url}.insteadOf={url}", f"url.{url}.pushInsteadOf={url}")
 
 
-def import_result(repo: Repository, transfer: Transfer, host_name: str, task_id: str, head_oid: str) -> Imported:
+def take_pack(git_dir: str, pack: bytes, *, ref: str, oid: str, known: str, config: tuple[str, ...] = ()) -> bool:
+    """Unpack, prove the commit complete short of what the refs `known` reach, and only then let the ref stand there.
+
+    False, and no ref has moved: the pack was not all that was needed, or is no pack, or the ref cannot be written.
+    """
+    is_small = int.from_bytes(pack[8:12], "big") < _UNPACK_LIMIT
+    unpack = ["unpack-objects", "-q", "--strict"] if is_small else ["index-pack", "--stdin", "--fix-thin", "--strict"]
+    steps: tuple[tuple[list[str], bytes | None], ...] = (
+        (unpack, pack),
+        (["rev-list", "--objects", "--quiet", oid, "--not", known, "--"], None),
+        (["update-ref", ref, oid], None),
+    )
+    return all(
+        run_git(args, git_dir=git_dir, stdin=stdin, config=config, allowed=()).status == 0 for args, stdin in steps
+    )
+
+
+def import_result(
+    repo: Repository, transfer: Transfer, host_name: str, task_id: str, head_oid: str, *, pack: bytes | None = None
+) -> Imported:
     """The one write into the user's repository: objects, and one remote-tracking ref. A second call changes nothing.
 
-    No FETCH_HEAD, reflog, tags, configuration, hooks, submodules or garbage collection. Raises FETCH_FAILED and says
-    where the result is kept.
+    No FETCH_HEAD, reflog, tags, configuration, hooks, submodules or garbage collection. `pack`: of the result less its
+    base, for which git need not go through the transfer repository. Raises FETCH_FAILED and says where the result is
+    kept.
     """
     if not is_host_name(host_name):
         raise ShunterError("FETCH_FAILED", f"{host_name!r} cannot be part of a ref name")
@@ -268,6 +298,8 @@ def import_result(repo: Repository, transfer: Transfer, host_name: str, task_id:
         f"refs/remotes/shunter/{host_name}/task/{checked_id(task_id)}",
         f"refs/remotes/shunter-results/{host_name}-task-{task_id}",
     ):
+        if pack is not None and take_pack(repo.common_dir, pack, ref=ref, oid=head_oid, known="--all", config=_INTO):
+            return Imported(ref, head_oid)
         if _ref_oid(repo, ref) == head_oid:
             return Imported(ref, head_oid)
         done = _import(repo, transfer, f"+{source}:{ref}")
@@ -300,15 +332,17 @@ def _import(repo: Repository, transfer: Transfer, refspec: str) -> GitResult:
         ["fetch", "--quiet", *_FETCH_ONLY, "--refmap=", "--update-shallow", "--", transfer.path, refspec],
         git_dir=repo.common_dir,
         config=(
+            *_INTO,
             *no_rewriting(transfer.path),
-            "core.logAllRefUpdates=false",
             "fetch.writeCommitGraph=false",
-            "core.filesRefLockTimeout=5000",  # the user's own git may hold a lock for a moment
-            "core.packedRefsTimeout=5000",
             "protocol.file.allow=always",
         ),
         allowed=(),
     )
+
+
+# For writing into the user's repository, whose own git may hold a lock for a moment.
+_INTO = ("core.logAllRefUpdates=false", "core.filesRefLockTimeout=5000", "core.packedRefsTimeout=5000")
 
 
 def _ref_oid(repo: Repository, ref: str) -> str | None:

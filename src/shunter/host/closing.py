@@ -14,7 +14,7 @@ from .layout import Layout
 from .ledger import Ledger
 from .outbox import UNDELIVERED
 from .refs import drop_task_refs
-from .remove import remove_workspace
+from .remove import remove_tree
 
 
 def close_task(layout: Layout, ledger: Ledger, ask: CloseAsk) -> Closed:
@@ -31,13 +31,13 @@ def close_task(layout: Layout, ledger: Ledger, ask: CloseAsk) -> Closed:
         if ask.delivered_oid is not None:
             _require_delivered(layout, ask, attempts)
             _require_pushed(ledger, ask.task_id)
-        kept = [f"{each.path}: {each.reason}" for each in remove_workspace(layout.workspace(ask.task_id))]
+        kept = [f"{each.path}: {each.reason}" for each in remove_tree(layout.workspace(ask.task_id))]
         for row in attempts:
-            remove_workspace(layout.job(row["attempt_id"]))
+            remove_tree(layout.job(row["attempt_id"]))
             for kind in ("launched", "exited", "completed", "failed"):
                 remove(layout.signal(row["attempt_id"], kind))
         if not kept:
-            remove_workspace(layout.task(ask.task_id))
+            remove_tree(layout.task(ask.task_id))
             drop_task_refs(layout.mirror(ask.project_id), ask.task_id)
         ledger.drop_push(ask.task_id, actor=ask.actor)
         ledger.close_task(ask.task_id, actor=ask.actor, detail="discard" if ask.delivered_oid is None else "delivered")

@@ -1,4 +1,4 @@
-"""The publisher: what a supervisor becomes by exec, and what recovery runs for one that died.
+"""The publisher: what a supervisor becomes at the end, and what recovery runs for one that died.
 
 It judges the outcome, commits left-overs, brings the branch into the mirror, signs `.completed` or `.failed`, and only
 then ends the attempt in the ledger, which releases the lease in the same transaction. Every part may be repeated.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import sys
 import time
 from datetime import timedelta, timezone, tzinfo
 from typing import Callable, Optional, Tuple, TypeVar
@@ -26,7 +25,7 @@ from .layout import Layout
 from .ledger import Ledger
 from .logs import log_end, read_lines, read_tail
 from .publish import publish_workspace
-from .remove import remove_workspace
+from .remove import remove_tree
 from .signals import Exited, read_exited
 from .supervisor import read_start
 from .workspace import Identity
@@ -70,7 +69,7 @@ def finish_attempt(layout: Layout, ledger: Ledger, spec: JobSpec, exited: Exited
         when_there_is_room(lambda: write_durably(layout.signal(spec.attempt_id, kind), json_line(pairs)))
         when_there_is_room(lambda: ledger.record_end(spec.attempt_id, end, actor="supervisor"))
     ring_sessions(layout.run, spec.attempt_id)
-    remove_workspace(os.path.join(layout.job(spec.attempt_id), "tmp"))
+    remove_tree(os.path.join(layout.job(spec.attempt_id), "tmp"))
 
 
 def when_there_is_room(act: Callable[[], T]) -> T:
@@ -283,11 +282,11 @@ def unknown_end(layout: Layout, attempt_id: str) -> Exited:
     return Exited("supervisor_died", 0, None, None, 0, out, err, None, None, 0.0)
 
 
-def main() -> None:
-    """argv: data root, attempt id. Runs in the supervisor's process, after its tree is gone."""
-    layout = Layout(sys.argv[1])
+def end_attempt(data_root: str, attempt_id: str) -> None:
+    """In the supervisor's process, after its tree is gone."""
+    layout = Layout(data_root)
     ledger = when_there_is_room(lambda: Ledger(layout.ledger))
-    spec = ledger.load_spec(sys.argv[2])
+    spec = ledger.load_spec(attempt_id)
     exited = read_exited(layout, spec.attempt_id, spec.nonce)
     if exited is not None:
         finish_attempt(layout, ledger, spec, exited)

@@ -14,7 +14,7 @@ import os
 import re
 import signal
 import subprocess
-from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, NoReturn, Optional, Sequence, Tuple, Union
+from typing import IO, Dict, Iterable, Iterator, List, Mapping, NamedTuple, NoReturn, Optional, Sequence, Tuple, Union
 
 from ..wire.errors import ShunterError
 from .durable import is_full
@@ -121,7 +121,7 @@ def run_git(
     git_dir: Optional[str] = None,
     work_tree: Optional[str] = None,
     cwd: Optional[str] = None,
-    stdin: Optional[bytes] = None,
+    stdin: Union[bytes, IO[bytes], None] = None,
     env: Optional[Mapping[str, str]] = None,
     config: Iterable[str] = (),
     user_config: bool = False,
@@ -157,7 +157,7 @@ def _spawn(
     argv: List[bytes],
     cwd: str,
     env: Dict[str, str],
-    stdin: Optional[bytes],
+    stdin: Union[bytes, IO[bytes], None],
     timeout_s: Optional[float],
     *,
     keep: Tuple[int, ...],
@@ -169,7 +169,7 @@ def _spawn(
             argv,
             cwd=cwd,
             env=env,
-            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+            stdin=subprocess.PIPE if isinstance(stdin, bytes) else stdin or subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             # A group of its own only where we may have to end it: git's children hold the pipes open.
@@ -183,7 +183,7 @@ def _spawn(
         raise ShunterError(code, f"git {name} could not start in {cwd}: {exc.strerror}") from exc
     with process:
         try:
-            out, err = process.communicate(stdin, timeout=timeout_s)
+            out, err = process.communicate(stdin if isinstance(stdin, bytes) else None, timeout=timeout_s)
         except subprocess.TimeoutExpired as exc:
             os.killpg(process.pid, signal.SIGKILL)
             raise ShunterError(code, f"git {name} did not end within {timeout_s:g} s") from exc

@@ -24,7 +24,7 @@ from .identity import load_host_id
 from .layout import Layout
 from .ledger import Ledger
 from .refs import published_head
-from .remove import remove_workspace
+from .remove import remove_tree
 from .status import read_status
 from .workspace import Identity, ensure_workspace
 
@@ -74,7 +74,7 @@ def refuse_unsupervised() -> None:
 def write_job(layout: Layout, spec: JobSpec, *, prompt: str, turn_base: str) -> None:
     """The job's directory, complete and durable before the ledger knows of the attempt."""
     job = layout.job(spec.attempt_id)
-    remove_workspace(job)  # of an acceptance that did not get as far as the ledger
+    remove_tree(job)  # of an acceptance that did not get as far as the ledger
     os.makedirs(os.path.join(job, "tmp"), mode=0o700)
     places = {
         "{workspace}": layout.workspace(spec.task_id),
@@ -144,6 +144,7 @@ def _start_file(layout: Layout, spec: JobSpec, places: Dict[str, str]) -> bytes:
         "attempt": spec.attempt_id,
         "nonce": spec.nonce,
         "host_id": load_host_id(layout.root),
+        "data_root": layout.root,
         "run_dir": layout.run,
         "signals": layout.signals,
         "workspace": places["{workspace}"],
@@ -161,7 +162,6 @@ def _start_file(layout: Layout, spec: JobSpec, places: Dict[str, str]) -> bytes:
     pairs: List[Tuple[str, str]] = list(one.items())
     pairs += [("argv", word) for word in argv]
     pairs += [("env", f"{name}={value}") for name, value in sorted(environment.items())]
-    pairs += [("next", word) for word in python_argv("ending", layout.root, spec.attempt_id)]
     if any("\0" in value for _, value in pairs):
         raise ShunterError("PROTOCOL", "a NUL byte in the argument vector or environment of the agent")
     return b"".join(os.fsencode(key) + b"\0" + os.fsencode(value) + b"\0" for key, value in pairs)

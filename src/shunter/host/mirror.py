@@ -10,16 +10,19 @@ task that the connection was opened for.
 
 from __future__ import annotations
 
+import contextlib
 import os
-import shutil
+import signal
+import subprocess
 import time
-from typing import List, NoReturn, Tuple
+from typing import List, NoReturn, Sequence, Tuple
 
 from ..wire.errors import ShunterError
 from ..wire.ids import checked_id, checked_oid
 from .durable import make_scratch, remove
 from .flock import hold_lock
-from .gitrun import git_argv, git_environment, os_errors, run_git, write_atomically
+from .gitrun import GitResult, git_argv, git_environment, os_errors, raise_failed, run_git, write_atomically
+from .remove import remove_tree
 
 STALE_AFTER_S = 86_400.0
 LOCK_HELD_S = 10.0  # longer than any git writes one ref
@@ -148,7 +151,7 @@ def _ensure_hook(path: str) -> bool:
 def pin_base(mirror: str, task_id: str, oid: str) -> bool:
     """True when the mirror has the whole commit and the task's base ref now stands, so that no push is needed."""
     ref = base_ref(task_id)
-    _drop_stale_lock(os.path.join(mirror, ref + ".lock"))
+    drop_stale_lock(os.path.join(mirror, ref + ".lock"))
     if not _is_proved(mirror, checked_oid(oid)):
         # Everything reachable is looked for, short of what other refs prove to be there: a part is no base.
         args = ["rev-list", "--objects", "--quiet", oid, "--not", "--all", "--"]
@@ -159,7 +162,43 @@ def pin_base(mirror: str, task_id: str, oid: str) -> bool:
     return True
 
 
-def _drop_stale_lock(path: str) -> None:
+def bring_objects(mirror: str, source: str, oid: str, known: Sequence[str]) -> None:
+    """Pack what a repository of ours has of `oid` beyond the commits that are whole in the mirror, and keep the pack.
+
+    index-pack checks each object as a push would, and that everything they name is there or comes along. Raises
+    PUBLISH_FAILED or DISK_FULL.
+    """
+    packing = ["pack-objects", "-q", "--revs", "--thin", "--stdout", "--delta-base-offset"]
+    strict = "--strict=" + ",".join(f"{name.lower()}=warn" for name in _TOLERATED)
+    wanted = "".join(f"{line}\n" for line in (oid, *("^" + each for each in known))).encode()
+    with open(os.path.join(source, "pack-errors"), "w+b") as errors:
+        with subprocess.Popen(
+            git_argv(packing, git_dir=source),
+            cwd=source,
+            env=git_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+        ) as packer:
+            with contextlib.suppress(BrokenPipeError), packer.stdin as revisions:  # type: ignore[union-attr]
+                revisions.write(wanted)
+            args = ["index-pack", "--stdin", "--fix-thin", strict]
+            taken = run_git(args, git_dir=mirror, stdin=packer.stdout, allowed=())
+        errors.seek(0)
+        packed = GitResult(packer.returncode, b"", errors.read()[-4096:])
+    if packed.status not in (0, -signal.SIGPIPE):
+        raise_failed("pack-objects", packed, code="PUBLISH_FAILED")
+    if taken.status != 0:
+        raise_failed("index-pack", taken, code="PUBLISH_FAILED")
+
+
+def move_ref(mirror: str, ref: str, oid: str) -> None:
+    """Of one task; whoever holds its locks is the only one who writes it."""
+    remove(os.path.join(mirror, ref + ".lock"))  # of a git that died with the machine
+    run_git(["update-ref", ref, oid], git_dir=mirror, code="PUBLISH_FAILED")
+
+
+def drop_stale_lock(path: str) -> None:
     """Of a git that died with the machine; one at work holds it for a moment, in which it must not be taken away."""
     try:
         if time.time() - os.stat(path).st_mtime > LOCK_HELD_S:
@@ -230,6 +269,6 @@ def _sweep(directory: str, prefixes: Tuple[str, ...], *, older_than_s: float) ->
         for entry in entries:
             if entry.name.startswith(prefixes) and entry.stat(follow_symlinks=False).st_mtime <= oldest:
                 if entry.is_dir(follow_symlinks=False):
-                    shutil.rmtree(entry.path, ignore_errors=True)
+                    remove_tree(entry.path)
                 else:
                     os.unlink(entry.path)

@@ -9,7 +9,7 @@ from .durable import make_scratch
 from .gitrun import run_git
 from .layout import Layout
 from .origin import LOOK_LIMIT_S, Origin, open_origin, push_args, raise_unless_taken
-from .remove import remove_workspace
+from .remove import remove_tree
 
 PROOF_REFS = "refs/shunter/proof/"
 
@@ -22,7 +22,7 @@ def prove_origin(layout: Layout, ask: OriginAsk) -> OriginProof:
         fetch = _tried(lambda: _fetch(origin, scratch))
         push = _tried(lambda: _push(origin, scratch, writes=ask.writes)) if fetch.done is not None else None
     finally:
-        remove_workspace(scratch)
+        remove_tree(scratch)
     return OriginProof(fetch, push)
 
 

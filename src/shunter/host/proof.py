@@ -26,7 +26,7 @@ from .identity import judge_process, read_boot_id, signal_process
 from .layout import Layout
 from .ledger import Ledger
 from .mirror import base_ref, result_ref
-from .remove import remove_workspace
+from .remove import remove_tree
 from .supervisor import start_time
 
 SLEEP_S = 600  # a sleeper that nobody ends goes by itself
@@ -176,7 +176,7 @@ def publish_proof(layout: Layout, ask: ProofRef) -> None:
 def remove_proof(layout: Layout, ask: ProofRef) -> None:
     mirror = _proof_mirror(layout, ask)
     checked_id(ask.task_id)
-    remove_workspace(mirror)
+    remove_tree(mirror)
     lock = os.path.join(os.path.dirname(mirror), f".{os.path.basename(mirror)}.lock")
     if os.path.exists(lock):
         os.unlink(lock)
@@ -202,7 +202,7 @@ def tidy(layout: Layout, *, older_than_s: float, present: str) -> Tidied:
                 if age_s < older_than_s or is_used:
                     kept.append(path)
                 elif folder == "lib":
-                    remove_workspace(path)
+                    remove_tree(path)
                     removed.append(path)
                 else:
                     os.unlink(path)
@@ -216,7 +216,7 @@ def _remove_old_proofs(mirrors: str) -> None:
         path = os.path.join(mirrors, name)
         is_proof = name.startswith(("proof-", ".proof-"))
         if is_proof and os.path.lexists(path) and time.time() - os.lstat(path).st_mtime > PROOF_KEPT_S:
-            remove_workspace(path)
+            remove_tree(path)
 
 
 def _command_lines() -> List[bytes]:

@@ -1,10 +1,10 @@
 """Publishing: whatever state an agent left its workspace in, its work gets into the mirror.
 
-Call it only when no process of the task is left. Files that were not committed become one commit on top of HEAD;
-HEAD is fetched into the mirror as the task's branch; commits that only other branches, tags or the stash hold are kept
-under refs of their own. A second call changes nothing. Git runs with a view of the workspace (see `view`), never with
-its own configuration, so neither hooks, filters nor signing of the agent's making can run or stop it, and a stale
-lock does no harm.
+Call it only when no process of the task is left. Files that were not committed become one commit on top of HEAD; what
+HEAD has goes into the mirror and the task's branch there names it; commits that only other branches, tags or the stash
+hold are kept under refs of their own. A second call changes nothing. Git runs with a view of the workspace (see
+`view`), never with its own configuration, so neither hooks, filters nor signing of the agent's making can run or stop
+it, and a stale lock does no harm.
 """
 
 from __future__ import annotations
@@ -19,16 +19,15 @@ from ..wire.ids import checked_id, checked_oid
 from ..wire.messages import FileChange, KeptWork, Publication
 from ..wire.record import changed as with_changes
 from ..wire.record import dataclass
-from .durable import remove
 from .flock import hold_lock
 from .gitrun import os_errors, run_git, write_atomically
-from .mirror import kept_prefix, result_ref
+from .mirror import bring_objects, kept_prefix, move_ref, result_ref
+from .refs import published_head
 from .snapshot import PrivateIndex, Source, private_index, really_changed, write_tree
-from .view import View, is_real_directory, open_view
+from .view import Commit, View, is_real_directory, open_view
 from .workspace import Identity
 
 MAX_CHANGED = 1000
-_HEAD_REF = "refs/shunter/head"
 # A file of these filters is committed only by a git that runs them: without, it would be stored in the clear.
 _CRYPT = re.compile(rb"crypt|secret|sops|vault|\bage\b", re.IGNORECASE)
 
@@ -79,6 +78,9 @@ class _Job:
         self.leftovers = leftovers
         self.notices: List[str] = []
         self.left_out: List[str] = []
+        self.links: Tuple[bytes, ...] = ()
+        self.made: Optional[Tuple[str, str]] = None  # the commit of left-over files, and what it stands on
+        self.before = published_head(mirror, task_id)
 
     def bring_in(self, view: View) -> Tuple[str, bool]:
         """Get the best head into the mirror: (oid, whether left-overs became a commit).
@@ -87,43 +89,34 @@ class _Job:
         """
         reasons: List[str] = []
         for parent, is_head in self._parents(view):
-            view.set_head(parent)
+            view.set_head(parent.oid)
             try:
                 head, leftover = self._publish_on(view, parent, warm=is_head)
             except ShunterError as exc:
                 if exc.code == "DISK_FULL":
                     raise
-                reasons.append(f"{parent}: {exc.text}")
+                reasons.append(f"{parent.oid}: {exc.text}")
                 continue
             if not is_head:
                 self.notices.append(
-                    f"HEAD of the workspace was not usable; its files were committed on top of {parent}"
+                    f"HEAD of the workspace was not usable; its files were committed on top of {parent.oid}"
                 )
             self.notices += [f"could not publish on top of {reason}" for reason in reasons]
             return head, leftover
         raise ShunterError("PUBLISH_FAILED", "the result could not be published: " + "; ".join(reasons))
 
-    def _parents(self, view: View) -> Iterator[Tuple[str, bool]]:
+    def _parents(self, view: View) -> Iterator[Tuple[Commit, bool]]:
         head = view.resolve("HEAD") if view.head is not None else None
         seen = {head}
         if head is not None:
             yield head, True
-        for name in (result_ref(self.task_id), self.base_oid):
-            oid = view.resolve(name)
-            if oid is not None and oid not in seen:
-                seen.add(oid)
-                yield oid, False
-        published = self._published()
-        if published is not None and published not in seen:
-            yield published, False
+        for name in (result_ref(self.task_id), self.base_oid, self.before):
+            commit = view.resolve(name) if name is not None else None
+            if commit is not None and commit not in seen:
+                seen.add(commit)
+                yield commit, False
 
-    def _published(self) -> Optional[str]:
-        """Where the task's branch stands in the mirror. Refs move last there, so what it names is complete."""
-        args = ["rev-parse", "--verify", "--quiet", result_ref(self.task_id)]
-        found = run_git(args, git_dir=self.mirror, allowed=())
-        return found.text if found.status == 0 else None
-
-    def _publish_on(self, view: View, parent: str, *, warm: bool) -> Tuple[str, bool]:
+    def _publish_on(self, view: View, parent: Commit, *, warm: bool) -> Tuple[str, bool]:
         cold = Source(view.git_dir, self.workspace, os.path.join(view.git_dir, "no-index"))
         if warm and view.workspace_git_dir is not None:
             index = os.path.join(view.workspace_git_dir, "index")
@@ -135,25 +128,27 @@ class _Job:
         # An index of another form (split, damaged) is left alone; without it every file is read once.
         return self._publish_with(view, cold, parent)
 
-    def _publish_with(self, view: View, source: Source, parent: str) -> Tuple[str, bool]:
-        """Commit what HEAD lacks, fetch, then tell the workspace: it borrows the new objects from the mirror."""
-        with private_index(source, scratch_parent=view.git_dir, seed=parent) as index:
+    def _publish_with(self, view: View, source: Source, parent: Commit) -> Tuple[str, bool]:
+        """Commit what HEAD lacks, bring it in, then tell the workspace: it borrows the new objects from the mirror."""
+        with private_index(source, scratch_parent=view.git_dir, seed=parent.oid) as index:
             left_out: List[str] = []
-            index.forget_flags()
-            tree = self._leftover_tree(index, left_out)
-            committed = tree is not None and tree != view.tree_of(parent)
-            head = self._commit(view, tree, parent) if tree is not None and committed else parent
-            if committed or self._published() != head:
-                self._fetch(view, head)
-            self.left_out = left_out
+            listing = index.forget_flags()
+            tree = self._leftover_tree(index, left_out, has_attributes=listing.has_attributes)
+            committed = tree is not None and tree != parent.tree
+            head = self._commit(view, tree, parent.oid) if tree is not None and committed else parent.oid
+            self.made = (head, parent.oid) if committed else None
+            self._bring(view, head)
+            self.left_out, self.links = left_out, listing.links
             if committed:
                 self._update_workspace(view, head, index)
             return head, committed
 
-    def _leftover_tree(self, index: PrivateIndex, left_out: List[str]) -> Optional[str]:
+    def _leftover_tree(self, index: PrivateIndex, left_out: List[str], *, has_attributes: bool) -> Optional[str]:
         """Tree of the files as they are; None when they are as committed, or all gone."""
-        status = index.status()
-        status = with_changes(status, changed=really_changed(status, self.workspace))
+        status = index.status(looks_again=False)
+        attributes = has_attributes or self._attributes_above([*status.changed, *status.untracked])
+        if attributes:
+            status = with_changes(status, changed=really_changed(status, self.workspace))
         replaced = [path for path in (*status.deleted, *status.changed) if self._is_repository(path)]
         left_out += [f"a repository of its own: {os.fsdecode(path)!r}" for path in (*status.nested, *replaced)]
         left_out += [f"a directory that cannot be read: {os.fsdecode(path)!r}" for path in index.closed]
@@ -162,12 +157,23 @@ class _Job:
         if os.listdir(self.workspace) in ([], [".git"]):
             self.notices.append("every file is missing from the working tree; that was not committed")
             return None
-        hidden = self._encrypted(index, [*status.changed, *status.untracked])
+        hidden = self._encrypted(index, [*status.changed, *status.untracked]) if attributes else set()
         kept = with_changes(status, changed=tuple(path for path in status.changed if path not in hidden))
         written = write_tree(index, choose=lambda path: path not in hidden, status=kept)
         left_out += [f"its filter is not available here: {os.fsdecode(path)!r}" for path in sorted(hidden)]
         left_out += [f"not readable: {os.fsdecode(path)!r}" for path in written.unreadable]
         return written.tree
+
+    def _attributes_above(self, paths: List[bytes]) -> bool:
+        """Whether git would find a .gitattributes for any of these, ignored ones included."""
+        above = {b""}
+        for path in paths:
+            parent = os.path.dirname(path)
+            while parent not in above:
+                above.add(parent)
+                parent = os.path.dirname(parent)
+        root = os.fsencode(self.workspace)
+        return any(os.path.lexists(os.path.join(root, each, b".gitattributes")) for each in above)
 
     def _encrypted(self, index: PrivateIndex, paths: List[bytes]) -> Set[bytes]:
         stdin = b"".join(path + b"\0" for path in paths)
@@ -181,14 +187,16 @@ class _Job:
         message = self.leftovers.message.encode("utf-8", "replace").rstrip() + b"\n"
         return run_git(args, git_dir=view.git_dir, stdin=message, env=env).text
 
-    def _fetch(self, view: View, head: str) -> None:
-        """Fetch the head with everything it needs; fetch itself proves that it is complete, then moves the ref."""
-        view.set_ref(_HEAD_REF, head)
-        ref = result_ref(self.task_id)
-        fetch_into(self.mirror, view.git_dir, [f"+{_HEAD_REF}:{ref}"])
-        stands = run_git(["rev-parse", "--verify", ref + "^{commit}"], git_dir=self.mirror, code="PUBLISH_FAILED").text
-        if stands != head:
-            raise ShunterError("PUBLISH_FAILED", f"{ref} is {stands} after the fetch of {head}")
+    def _bring(self, view: View, head: str) -> None:
+        """What the mirror lacks of the head, then its ref. Bases and earlier results are whole there."""
+        if head == self.before:
+            return
+        if head != self.base_oid:
+            bring_objects(self.mirror, view.git_dir, head, self._known())
+        move_ref(self.mirror, result_ref(self.task_id), head)
+
+    def _known(self) -> List[str]:
+        return [self.base_oid] if self.before is None else [self.base_oid, self.before]
 
     def _update_workspace(self, view: View, head: str, index: PrivateIndex) -> None:
         """Let the workspace's own branch and index know the commit, so that the next turn starts clean.
@@ -214,6 +222,8 @@ class _Job:
         os.replace(index.path, os.path.join(git_dir, "index"))
 
     def keep_other_work(self, view: View, head: str) -> Tuple[KeptWork, ...]:
+        if view.tips is not None and view.tips <= {head, *(self.made or ()), *self._known()}:
+            return ()
         args = ["for-each-ref", "--no-merged=" + head, "--format=%(objectname) %(refname)"]
         listed = run_git([*args, "refs/heads", "refs/tags", "refs/stash"], git_dir=view.git_dir, allowed=())
         names: Dict[str, str] = {}
@@ -232,7 +242,8 @@ class _Job:
                 number += 1
                 refs[oid] = f"{prefix}{number}"
                 try:
-                    fetch_into(self.mirror, view.git_dir, [f"+{name}:{refs[oid]}"])
+                    bring_objects(self.mirror, view.git_dir, oid, [*self._known(), head])
+                    move_ref(self.mirror, refs[oid], oid)
                 except ShunterError as exc:
                     self.notices.append(f"{name} could not be kept: {exc.text}")
                     continue
@@ -256,15 +267,14 @@ class _Job:
             insertions=sum(each.added or 0 for each in changed),
             deletions=sum(each.deleted or 0 for each in changed),
             kept=kept,
-            left_out=tuple(dict.fromkeys([*self.left_out, *self._embedded(head)])),
+            left_out=tuple(dict.fromkeys([*self.left_out, *self._embedded()])),
             notices=tuple(dict.fromkeys(self.notices)),
         )
 
-    def _embedded(self, head: str) -> List[str]:
+    def _embedded(self) -> List[str]:
         """Repositories inside the workspace that the result only names: their files and commits stand here alone."""
-        listed = run_git(["ls-tree", "-r", "-z", "--full-tree", head], git_dir=self.mirror, code="PUBLISH_FAILED").out
-        links = [entry.split(b"\t", 1)[1] for entry in listed.split(b"\0") if entry.startswith(b"160000 ")]
-        return [f"what is inside {os.fsdecode(path)!r}, a repository of its own" for path in links if self._holds(path)]
+        links = [path for path in self.links if self._holds(path)]
+        return [f"what is inside {os.fsdecode(path)!r}, a repository of its own" for path in links]
 
     def _is_repository(self, path: bytes) -> bool:
         return os.path.lexists(os.path.join(os.fsencode(self.workspace), path, b".git"))
@@ -280,20 +290,11 @@ class _Job:
         """Commits only in the old one, commits only in the new one."""
         if old == new:
             return 0, 0
+        if (new, old) == self.made:
+            return 0, 1
         args = ["rev-list", "--left-right", "--count", f"{old}...{new}", "--"]
         left, right = run_git(args, git_dir=self.mirror, code="PUBLISH_FAILED").out.split()
         return int(left), int(right)
-
-
-def fetch_into(mirror: str, source: str, refspecs: List[str]) -> None:
-    """Refs of one task; whoever holds its locks is the only one who writes them."""
-    for refspec in refspecs:
-        remove(os.path.join(mirror, refspec.rpartition(":")[2] + ".lock"))  # of a git that died with the machine
-    args = [
-        *("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--no-auto-maintenance"),
-        *("--no-show-forced-updates", "--no-prune", "--update-shallow", "--", source, *refspecs),
-    ]
-    run_git(args, git_dir=mirror, code="PUBLISH_FAILED")
 
 
 def compare(git_dir: str, old: str, new: str) -> List[FileChange]:

@@ -1,4 +1,4 @@
-"""Removing a workspace: read-only directories, deep trees, links and mounts included.
+"""Removing a directory tree: read-only directories, deep trees, links and mounts included.
 
 Directories are not walked down but lifted: each one met is renamed to the top, so no path grows long and no stack
 deep. A mount point cannot be renamed (EBUSY), whatever is mounted there, so nothing beyond one is ever reached.
@@ -22,7 +22,7 @@ class Unremoved:
     reason: str
 
 
-def remove_workspace(path: str) -> Tuple[Unremoved, ...]:
+def remove_tree(path: str) -> Tuple[Unremoved, ...]:
     """Remove a directory tree; harmless when it is gone. Returns what could not be removed, and goes on with the rest.
 
     The tree is first moved aside (`.<name>.removing-…` beside it), so half of it is never taken for a workspace; what

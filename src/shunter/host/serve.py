@@ -44,6 +44,8 @@ from ..wire.messages import (
     Nothing,
     OriginAsk,
     OriginProof,
+    Pack,
+    PackAsk,
     Proof,
     ProofRef,
     PushAsk,
@@ -78,7 +80,7 @@ TRY_AGAIN_S = 10.0  # what was started for an attempt and did not help is starte
 REQUESTS = 64
 IDLE_CONNECTIONS = 4
 LONG_REQUESTS = 8  # of those, at work on git and files at one time; the others wait and hold up no question
-LONG = ("mirror.prepare", "attempt.accept", "attempt.publish", "task.close")
+LONG = ("mirror.prepare", "attempt.accept", "attempt.publish", "task.close", "result.pack")
 
 
 class Host:
@@ -201,6 +203,11 @@ class Host:
 
     def task_close(self, ask: CloseAsk) -> Closed:
         return close_task(self.layout, self.ledger, ask)
+
+    def result_pack(self, ask: PackAsk) -> Pack:
+        from .pack import pack_result
+
+        return pack_result(self.layout.mirror(ask.project_id), ask)
 
     def origin_push(self, ask: PushAsk) -> Pushed:
         from .outbox import carry_out

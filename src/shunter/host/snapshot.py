@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import stat
 from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
@@ -22,10 +21,15 @@ from ..wire.errors import ShunterError
 from ..wire.record import dataclass
 from .durable import make_scratch
 from .gitrun import GitResult, alternates_line, os_errors, run_git
+from .remove import remove_tree
 
 _NULL_MODE = b"000000"
 
 
+# Entries of `ls-files -v --stage -z`: flag, mode, object id and stage, a tab, the path.
+_FLAGGED = re.compile(rb"(?:\A|(?<=\0))([a-zS]) [^\t]*\t([^\0]*)")
+_LINK = re.compile(rb"(?:\A|(?<=\0))[A-Za-z?] 160000 [^\t]*\t([^\0]*)")
+_ATTRIBUTES = re.compile(rb"[/\t]\.gitattributes\0")
 _CLOSED = re.compile(rb"could not open directory '([^']*)'")
 
 
@@ -74,6 +78,14 @@ class Status:
         return len({*self.staged, *self.changed, *self.deleted})
 
 
+@dataclass(frozen=True)
+class Listing:
+    """Of an index: paths that name a commit of another repository, and whether any .gitattributes is among them."""
+
+    links: Tuple[bytes, ...]
+    has_attributes: bool
+
+
 class PrivateIndex:
     """A copy of the source's index in a directory of our own; use it through `private_index`."""
 
@@ -95,6 +107,7 @@ class PrivateIndex:
         env: Optional[Mapping[str, str]] = None,
         config: Sequence[str] = (),
         allowed: Tuple[int, ...] = (0,),
+        optional_locks: bool = True,
     ) -> GitResult:
         # The index is ours alone, so git may write its refreshed stat cache into it: the next look is cheaper.
         return run_git(
@@ -106,25 +119,28 @@ class PrivateIndex:
             config=config,
             user_config=self.source.user_config,
             own=self.source.own,
-            optional_locks=True,
+            optional_locks=optional_locks,
             allowed=allowed,
         )
 
-    def status(self, *, untracked: bool = True) -> Status:
-        found = self.git(status_args("all" if untracked else "no"))
+    def status(self, *, untracked: bool = True, looks_again: bool = True) -> Status:
+        """`looks_again`: the refreshed stat cache is worth writing."""
+        found = self.git(status_args("all" if untracked else "no"), optional_locks=looks_again)
         self.closed = tuple(each[1] for each in _CLOSED.finditer(found.err))
         return parse_status(found.out)
 
-    def forget_flags(self) -> None:
-        """Look at every file again, also at those that somebody told git not to look at."""
-        entries = self.git(["ls-files", "-v", "-z"]).out.split(b"\0")
-        assumed = [entry[2:] for entry in entries if entry[:1].islower()]
-        skipped = [entry[2:] for entry in entries if entry[:1] in (b"S", b"s")]
+    def forget_flags(self) -> Listing:
+        """Look at every file again, also at those that somebody told git not to look at; what the index holds."""
+        listed = self.git(["ls-files", "-v", "--stage", "-z"]).out
+        assumed = [entry[2] for entry in _FLAGGED.finditer(listed) if entry[1].islower()]
+        skipped = [entry[2] for entry in _FLAGGED.finditer(listed) if entry[1] in b"Ss"]
         root = os.fsencode(self.source.work_tree)
         skipped = [path for path in skipped if os.path.lexists(os.path.join(root, path))]  # of a sparse tree the rest
         for option, paths in (("--no-assume-unchanged", assumed), ("--no-skip-worktree", skipped)):
             if paths:
                 self.git(["update-index", option, "-z", "--stdin"], stdin=b"".join(path + b"\0" for path in paths))
+        links = tuple(entry[1] for entry in _LINK.finditer(listed))
+        return Listing(links, _ATTRIBUTES.search(listed) is not None)
 
     def remove(self, paths: Sequence[bytes], *, oid_digits: int) -> None:
         """Take paths out of the index whatever stands in the working tree, be it a link where a directory was."""
@@ -183,7 +199,7 @@ def private_index(
             index.git(["read-tree", seed])
         yield index
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        remove_tree(directory)
 
 
 def copy_index(source: str, target: str) -> bool:
@@ -198,7 +214,8 @@ def copy_index(source: str, target: str) -> bool:
         if not stat.S_ISREG(before.st_mode):
             raise ShunterError("IO", f"{source} is no regular file")
         with open(target, "wb") as copy:
-            shutil.copyfileobj(file, copy, 1 << 20)
+            for block in iter(lambda: file.read(1 << 20), b""):
+                copy.write(block)
     os.utime(target, ns=(before.st_mtime_ns, before.st_mtime_ns))
     return True
 
@@ -274,7 +291,8 @@ def write_tree(index: PrivateIndex, *, choose: Callable[[bytes], bool], status: 
 def really_changed(status: Status, work_tree: str) -> Tuple[bytes, ...]:
     """The `changed` paths less those whose bytes are exactly what the index has.
 
-    Where stored line endings contradict the attributes, git calls an untouched file modified; nobody changed it.
+    Where stored line endings contradict the attributes, git calls an untouched file modified; nobody changed it. So
+    there is nothing to ask where no attributes are.
     """
     root = os.fsencode(work_tree)
     pairs = zip(status.changed, status.changed_from)

@@ -2,12 +2,12 @@
 
 It is as small as Python can be while the agent runs: `os` and a few C modules, no json, no ctypes, no subprocess
 (3.5 MiB PSS, of which the bare interpreter is 3.1). What it needs stands in one file of NUL-separated pairs, `start`,
-written by `jobs`; whoever spawns it has made it a subreaper, which survives exec. At the end it becomes the publisher
-by exec, so pid and start time stay the same: whoever finds that process dead and no end in the ledger knows that it
-died (`recovery`).
+written by `jobs`; whoever spawns it has made it a subreaper, which survives exec. At the end it loads the publisher
+and goes on as that, so pid and start time stay the same: whoever finds that process dead and no end in the ledger
+knows that it died (`recovery`).
 
     start -> supervisor (identity; created only once, so there is at most one launch) -> spawn -> .launched
-          -> drain pipes, watch time, bell and cancel -> tree gone (ECHILD) -> .exited -> exec publisher
+          -> drain pipes, watch time, bell and cancel -> tree gone (ECHILD) -> .exited -> publisher
 
 Killing goes by rounds over our own direct children: a child stays ours (a zombie at worst) until we reap it, so its
 pid cannot belong to anybody else, and what a killed child leaves behind is adopted by us and meets the next round.
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]
 import errno
+import gc
 import os
 import select
 import sys
@@ -35,16 +36,15 @@ LAST_READS = 64
 
 
 class Spec:
-    """The `start` file: keys with one value, and the lists argv, env (K=V) and next (the publisher's argv)."""
+    """The `start` file: keys with one value, and the lists argv and env (K=V)."""
 
     def __init__(self, text: bytes) -> None:
         self.one: dict[bytes, bytes] = {}
         self.argv: list[bytes] = []
         self.env: list[bytes] = []
-        self.next: list[bytes] = []
         parts = text.split(b"\0")
         for key, value in zip(parts[0::2], parts[1::2]):
-            if key in (b"argv", b"env", b"next"):
+            if key in (b"argv", b"env"):
                 getattr(self, key.decode()).append(value)
             else:
                 self.one[key] = value
@@ -160,7 +160,7 @@ class Cgroup:
 
 
 class Supervisor:
-    """One attempt, from `start` to the exec of the publisher."""
+    """One attempt, from `start` to its publication."""
 
     def __init__(self, job: str) -> None:
         self.job = job
@@ -474,11 +474,16 @@ class Supervisor:
         self.become_publisher()
 
     def become_publisher(self) -> None:
-        _signal.signal(_signal.SIGTERM, _signal.SIG_IGN)  # stays so across exec; a late cancel finds no bell
-        _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
         _signal.set_wakeup_fd(-1)
-        os.execv(self.spec.next[0], self.spec.next)
+        _signal.signal(_signal.SIGTERM, _signal.SIG_IGN)  # a late cancel finds no bell
+        _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
+        from .ending import end_attempt  # only now: while the agent runs, its modules would weigh three times ours
+
+        end_attempt(self.spec.text(b"data_root"), self.attempt)
 
 
 def main() -> None:
+    gc.set_threshold(100_000)  # little here is cyclic, and of what is imported nothing dies before the process
     Supervisor(sys.argv[1]).supervise()
+    sys.stderr.flush()
+    os._exit(0)  # what an interpreter takes apart at its end, the kernel takes back at once

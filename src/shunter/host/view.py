@@ -10,13 +10,13 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import stat
-from typing import Iterator, List, Optional, Tuple
+from typing import FrozenSet, Iterator, List, Optional, Set, Tuple
 
 from ..wire.record import dataclass
 from .durable import make_scratch
 from .gitrun import alternates_line, run_git, write_atomically
+from .remove import remove_tree
 from .workspace import copy_shallow
 
 VIEW_PREFIX = ".view-"
@@ -26,29 +26,32 @@ _HEAD = re.compile(rb"(ref: refs/[^\n]+|[0-9a-f]{40}|[0-9a-f]{64})\n?\Z")
 
 
 @dataclass(frozen=True)
+class Commit:
+    oid: str
+    tree: str
+
+
+@dataclass(frozen=True)
 class View:
-    """`git_dir` to use instead of the workspace's; `head` is the content of its HEAD when that was usable."""
+    """`git_dir` to use instead of the workspace's; `head` is the content of its HEAD when that was usable.
+
+    `tips`: what its branches, tags and stash name; None when that is not known without git.
+    """
 
     git_dir: str
     workspace: str
     workspace_git_dir: Optional[str]
     head: Optional[bytes]
+    tips: Optional[FrozenSet[str]]
 
-    def resolve(self, name: str) -> Optional[str]:
+    def resolve(self, name: str) -> Optional[Commit]:
         """The commit behind a name, or None."""
-        found = run_git(["rev-parse", "--verify", "--quiet", name + "^{commit}"], git_dir=self.git_dir, allowed=())
-        return found.text if found.status == 0 else None
-
-    def tree_of(self, commit: str) -> str:
-        return run_git(["rev-parse", commit + "^{tree}"], git_dir=self.git_dir).text
+        args = ["rev-parse", "--revs-only", name + "^{commit}", name + "^{tree}"]
+        found = run_git(args, git_dir=self.git_dir, allowed=())
+        return Commit(*found.text.split("\n")) if found.status == 0 and found.out.count(b"\n") == 2 else None
 
     def set_head(self, oid: str) -> None:
         write_atomically(os.path.join(self.git_dir, "HEAD"), oid.encode() + b"\n")
-
-    def set_ref(self, ref: str, oid: str) -> None:
-        path = os.path.join(self.git_dir, ref)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        write_atomically(path, oid.encode() + b"\n", temporary=os.path.join(self.git_dir, "new-ref"))
 
 
 @contextlib.contextmanager
@@ -57,12 +60,12 @@ def open_view(workspace: str, mirror: str, object_format: str) -> Iterator[View]
     parent = os.path.dirname(os.path.abspath(workspace))
     for entry in os.listdir(parent):  # what a killed publisher left; the caller holds the workspace's lock
         if entry.startswith(VIEW_PREFIX):
-            shutil.rmtree(os.path.join(parent, entry), ignore_errors=True)
+            remove_tree(os.path.join(parent, entry))
     git_dir = make_scratch(parent, VIEW_PREFIX)
     try:
         yield _fill(git_dir, workspace, mirror, object_format)
     finally:
-        shutil.rmtree(git_dir, ignore_errors=True)
+        remove_tree(git_dir)
 
 
 def _fill(git_dir: str, workspace: str, mirror: str, object_format: str) -> View:
@@ -75,18 +78,19 @@ def _fill(git_dir: str, workspace: str, mirror: str, object_format: str) -> View
     os.makedirs(os.path.join(git_dir, "info"))
     _write(git_dir, "config", _config(object_format))
     head: Optional[bytes] = None
+    tips: Optional[FrozenSet[str]] = frozenset()
     if usable:
         lenders.insert(0, os.path.join(source, "objects"))
         content = read_regular(os.path.join(source, "HEAD"), 4096)
         head = content if content is not None and _HEAD.match(content) else None
-        _copy_refs(source, git_dir)
+        tips = _copy_refs(source, git_dir)
         exclude = read_regular(os.path.join(source, "info", "exclude"), 1 << 20)
         _write(git_dir, os.path.join("info", "exclude"), exclude or b"")
     copy_shallow(mirror, git_dir)
     lines = "".join(alternates_line(os.path.realpath(each)) + "\n" for each in lenders)
     _write(git_dir, os.path.join("objects", "info", "alternates"), os.fsencode(lines))
     _write(git_dir, "HEAD", head or b"ref: refs/heads/none\n")
-    return View(git_dir, workspace, source if usable else None, head)
+    return View(git_dir, workspace, source if usable else None, head, tips)
 
 
 def _config(object_format: str) -> bytes:
@@ -96,13 +100,14 @@ def _config(object_format: str) -> bytes:
     return (core + form).encode()
 
 
-def _copy_refs(source: str, target: str) -> None:
-    """Copy branches, tags and the stash as files; links and anything irregular are passed over."""
+def _copy_refs(source: str, target: str) -> Optional[FrozenSet[str]]:
+    """Copy branches, tags and the stash as files; links and anything irregular are passed over. What they name."""
     packed = read_regular(os.path.join(source, "packed-refs"), _MAX_FILE_BYTES)
     if packed is not None:
         _write(target, "packed-refs", packed)
+    tips: Set[str] = set()
     if not is_real_directory(os.path.join(source, "refs")):
-        return
+        return None if packed else frozenset()
     copied = 0
     waiting: List[Tuple[str, int]] = [(os.path.join("refs", each), 0) for each in ("heads", "tags", "stash")]
     while waiting and copied < _MAX_REFS:
@@ -116,7 +121,9 @@ def _copy_refs(source: str, target: str) -> None:
         if content is not None and not name.endswith(".lock"):
             os.makedirs(os.path.dirname(os.path.join(target, name)), exist_ok=True)
             _write(target, name, content)
+            tips.add(os.fsdecode(content.strip()))
             copied += 1
+    return None if packed else frozenset(tips)
 
 
 def _write(directory: str, name: str, data: bytes) -> None:

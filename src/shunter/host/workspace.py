@@ -20,7 +20,7 @@ from ..wire.record import dataclass
 from .durable import make_scratch
 from .flock import hold_lock
 from .gitrun import GitResult, alternates_line, failure_line, is_disk_full, os_errors, run_git, write_atomically
-from .remove import Unremoved, remove_workspace
+from .remove import Unremoved, remove_tree
 from .snapshot import Status, parse_status, status_args
 
 __all__ = [
@@ -30,7 +30,7 @@ __all__ = [
     "WorkspaceRecord",
     "ensure_workspace",
     "read_record",
-    "remove_workspace",
+    "remove_tree",
 ]
 
 RECORD = "shunter-workspace"
@@ -98,13 +98,13 @@ def _ensure(
             return False
         for entry in os.listdir(parent):
             if entry.startswith(f".{name}.building-"):
-                remove_workspace(os.path.join(parent, entry))
+                remove_tree(os.path.join(parent, entry))
         building = make_scratch(parent, f".{name}.building-")
         try:
             _build(building, record, identity, start_oid, inherit_credentials=inherit_credentials)
             os.rename(building, path)
         except BaseException:
-            remove_workspace(building)
+            remove_tree(building)
             raise
     return True
 
@@ -209,7 +209,8 @@ def _checkout(building: str, record: WorkspaceRecord, start_oid: str) -> None:
         ["reset", "--quiet", "--hard", start_oid, "--"],
         git_dir=git_dir,
         work_tree=building,
-        config=("checkout.workers=0",),  # as many as there are processors; small trees stay with one
+        # As many processes as there are processors; for a small tree starting them takes longer than its files.
+        config=("checkout.workers=0", "checkout.thresholdForParallelism=1000"),
         allowed=(),
     )
     if done.status != 0:

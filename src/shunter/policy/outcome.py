@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..agents import contract
-from ..model.records import Turn
-from ..model.states import Step, TurnState
+from ..model.records import Push, Turn
+from ..model.states import UNDELIVERED, Step, TurnState
 from ..wire.errors import CODES
 from ..wire.messages import End
 from .retry import did_nothing
@@ -61,6 +61,11 @@ def has_reached_agent(turn: Turn) -> bool:
     if end.outcome in (contract.CANCELLED, contract.LAUNCH_FAILED) and turn.started_at is None:
         return False
     return not (end.outcome in (contract.USAGE_ERROR, contract.LAUNCH_FAILED) and did_nothing(end))
+
+
+def push_status_of(push: Push | None) -> int:
+    """70 while origin lacks what it was to have: the result is not where it was wanted, however well the agent did."""
+    return 70 if push is not None and push.state in UNDELIVERED else 0
 
 
 def worst_status(turns: Sequence[Turn]) -> int:

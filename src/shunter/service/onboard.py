@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from ..dispatch.driver import NOT_REACHED
-from ..dispatch.hosts import SETUP, HostEntry, make_transport, signed_out_of
+from ..dispatch.hosts import NOT_REACHED, SETUP, HostEntry, make_transport, signed_out_of
 from ..fleet.client import HostClient
 from ..fleet.config import HostConfig, load_config
 from ..fleet.forms import FormError, ssh_target

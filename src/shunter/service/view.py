@@ -91,7 +91,9 @@ def load_detail(store: Store, prefix: str) -> TaskDetail:
     task = store.find_task(prefix)
     turns = store.load_turns(task.id)
     attempts = [attempt for turn in turns for attempt in store.load_attempts(turn.id)]
-    events = store.events_since(0, task_id=task.id, limit=1000)
+    events: list[Event] = []
+    while more := store.events_since(events[-1].seq if events else 0, task_id=task.id):
+        events += more
     view = view_task(store, task, turns[-1] if turns else None, store.load_push(task.id))
     return TaskDetail(view, tuple(turns), tuple(attempts), tuple(events))
 

@@ -399,6 +399,21 @@ class Closed:
 
 
 @dataclass(frozen=True)
+class PackAsk:
+    """The objects of a task's published head less those of its base, which home holds as well as the mirror."""
+
+    task_id: str
+    project_id: str
+    base_oid: str
+    head_oid: str
+
+
+@dataclass(frozen=True)
+class Pack:
+    data: Optional[str]  # base64 of one thin pack; None: fetch it, it is large or no plain case
+
+
+@dataclass(frozen=True)
 class PushAsk:
     task_id: str
     actor: str
@@ -470,6 +485,7 @@ METHODS = {
     "log.read": (LogAsk, LogChunk),
     "log.follow": (FollowAsk, Nothing),
     "task.close": (CloseAsk, Closed),
+    "result.pack": (PackAsk, Pack),
     "origin.push": (PushAsk, Pushed),
     "origin.prove": (OriginAsk, OriginProof),
 }

@@ -32,8 +32,14 @@ def user_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+def way(request: pytest.FixtureRequest) -> str:
+    """How a result comes home: `fetch`, or `pack` where a module asks for both."""
+    return getattr(request, "param", "fetch")
+
+
+@pytest.fixture
+def world(tmp_path: Path, way: str) -> World:
+    return World(tmp_path, by_pack=way == "pack")
 
 
 @pytest.fixture

@@ -10,6 +10,8 @@ from shunter.host.mirror import pin_base
 
 from .world import TASK, World, a_repository, commit_all, fingerprint, git, write
 
+pytestmark = pytest.mark.parametrize("way", ["fetch", "pack"], indirect=True)
+
 
 @pytest.mark.parametrize("object_format", ["sha1", "sha256"])
 def test_a_result_comes_home_and_the_repository_is_otherwise_untouched(

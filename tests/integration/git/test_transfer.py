@@ -14,6 +14,8 @@ from shunter.wire.errors import ShunterError
 
 from .world import TASK, World, commit_all, fingerprint, git, program, receive_pack, upload_pack, write
 
+both_ways = pytest.mark.parametrize("way", ["fetch", "pack"], indirect=True)
+
 
 def a_result(world: World, user_repo: Path) -> tuple[Repository, Transfer, str]:
     repo, transfer, base = world.ship(user_repo)
@@ -22,6 +24,7 @@ def a_result(world: World, user_repo: Path) -> tuple[Repository, Transfer, str]:
     return repo, transfer, world.publish(base).head_oid
 
 
+@both_ways
 def test_collecting_garbage_in_the_users_repository_loses_nothing(world: World, user_repo: Path) -> None:
     write(user_repo / "README.md", "work in progress\n")
     repo = open_repository(str(user_repo))
@@ -50,6 +53,7 @@ def test_a_result_of_a_repository_that_is_gone_is_kept_and_found(world: World, u
     git(Path(transfer.path), "fsck", "--connectivity-only", f"refs/shunter/results/{TASK}")
 
 
+@both_ways
 def test_fetching_and_importing_again_changes_nothing(world: World, user_repo: Path) -> None:
     repo, transfer, head = a_result(world, user_repo)
     world.bring_home(repo, transfer, head)
@@ -58,6 +62,7 @@ def test_fetching_and_importing_again_changes_nothing(world: World, user_repo: P
     assert fingerprint(user_repo) == before
 
 
+@both_ways
 def test_packed_refs_and_logged_refs_are_fine(world: World, user_repo: Path) -> None:
     git(user_repo, "config", "core.logAllRefUpdates", "always")
     git(user_repo, "pack-refs", "--all")
@@ -71,6 +76,7 @@ def test_packed_refs_and_logged_refs_are_fine(world: World, user_repo: Path) -> 
     assert not (user_repo / ".git" / "logs" / ref).exists()
 
 
+@both_ways
 @pytest.mark.parametrize(
     "taken", ["refs/remotes/shunter", "refs/remotes/shunter/host-1", "refs/remotes/shunter/host-1/task"]
 )
@@ -83,6 +89,7 @@ def test_a_name_that_the_user_took_does_not_stop_the_result(world: World, user_r
     assert world.bring_home(repo, transfer, head) == ref
 
 
+@both_ways
 def test_a_branch_called_task_or_shunter_is_no_conflict(world: World, user_repo: Path) -> None:
     for name in ("task", "shunter", "remotes/shunter/x"):
         git(user_repo, "branch", name)
@@ -90,6 +97,7 @@ def test_a_branch_called_task_or_shunter_is_no_conflict(world: World, user_repo:
     assert world.bring_home(repo, transfer, head) == f"refs/remotes/shunter/host-1/task/{TASK}"
 
 
+@both_ways
 def test_tags_of_the_agent_do_not_travel(world: World, user_repo: Path) -> None:
     repo, transfer, base = world.ship(user_repo)
     world.check_out(base)
@@ -164,9 +172,91 @@ def test_a_full_disk_on_the_host_has_its_own_code(world: World, user_repo: Path)
     assert caught.value.code == "DISK_FULL"
 
 
+@both_ways
 def test_an_import_waits_for_nobody_elses_garbage_collection(world: World, user_repo: Path) -> None:
     git(user_repo, "config", "gc.auto", "1")
     repo, transfer, head = a_result(world, user_repo)
     world.bring_home(repo, transfer, head)
     assert not (user_repo / ".git" / "gc.pid").exists()
     assert git(user_repo, "count-objects", "-v").split("\n")[3] == "packs: 0"
+
+
+def count_packs(repo: Path) -> int:
+    return len(list((repo / ".git" / "objects" / "pack").glob("*.pack")))
+
+
+def test_a_small_result_needs_no_transport(world: World, user_repo: Path) -> None:
+    repo, transfer, head = a_result(world, user_repo)
+    pack = world.pack(transfer, head)
+    fetch_result(transfer, "/nowhere", "false", TASK, head, pack=pack)
+    assert import_result(repo, transfer, "host-1", TASK, head, pack=pack).oid == head
+    git(user_repo, "fsck", "--strict")
+
+
+def test_a_result_of_many_objects_stays_a_pack(world: World, user_repo: Path) -> None:
+    repo, transfer, base = world.ship(user_repo)
+    world.check_out(base)
+    for number in range(120):
+        write(world.workspace() / f"{number}.txt", f"{number}\n")
+    head = world.publish(base).head_oid
+    before = count_packs(user_repo)
+    pack = world.pack(transfer, head)
+    assert import_result(repo, transfer, "host-1", TASK, head, pack=pack).oid == head
+    assert count_packs(user_repo) == before + 1
+
+
+def test_a_large_result_has_no_pack(world: World, user_repo: Path) -> None:
+    _, transfer, base = world.ship(user_repo)
+    world.check_out(base)
+    write(world.workspace() / "noise", os.urandom(600_000))
+    assert world.pack(transfer, world.publish(base).head_oid) is None
+
+
+def test_another_head_than_the_published_one_has_no_pack(world: World, user_repo: Path) -> None:
+    _, transfer, head = a_result(world, user_repo)
+    assert world.pack(transfer, git(user_repo, "rev-parse", "HEAD")) is None
+    assert world.pack(transfer, head) is not None
+
+
+@pytest.mark.parametrize("damage", [b"", b"PACK", b"nonsense" * 40, "cut", "flipped"])
+def test_a_damaged_pack_is_passed_over(world: World, user_repo: Path, damage: bytes | str) -> None:
+    repo, transfer, head = a_result(world, user_repo)
+    whole = world.pack(transfer, head)
+    assert whole is not None
+    made = {"cut": whole[:-30], "flipped": whole[:40] + bytes([whole[40] ^ 1]) + whole[41:]}
+    pack = made[damage] if isinstance(damage, str) else damage
+    fetch_result(transfer, world.mirror, upload_pack(), TASK, head, pack=pack)
+    assert import_result(repo, transfer, "host-1", TASK, head, pack=pack).oid == head
+    git(user_repo, "fsck", "--strict")
+
+
+def test_a_base_that_only_the_transfer_repository_has_comes_along(world: World, user_repo: Path) -> None:
+    """The base is uncommitted work, so the pack of what came after it is not enough for the user's repository."""
+    write(user_repo / "README.md", "work in progress\n")
+    repo = open_repository(str(user_repo))
+    base = capture_base(repo, world.transfer(repo), wip=True)
+    repo, transfer, _ = world.ship(user_repo, base.oid)
+    world.check_out(base.oid)
+    write(world.workspace() / "result.txt")
+    head = world.publish(base.oid).head_oid
+    pack = world.pack(transfer, head)
+    fetch_result(transfer, "/nowhere", "false", TASK, head, pack=pack)
+    ref = import_result(repo, transfer, "host-1", TASK, head, pack=pack).ref
+    assert git(user_repo, "show", f"{ref}:README.md") == "work in progress"
+    git(user_repo, "fsck", "--strict")
+
+
+def test_a_shallow_mirror_has_no_pack(world: World, user_repo: Path) -> None:
+    _, transfer, head = a_result(world, user_repo)
+    Path(world.mirror, "shallow").write_text(git(user_repo, "rev-parse", "HEAD") + "\n")
+    assert world.pack(transfer, head) is None
+
+
+@both_ways
+def test_a_lock_that_a_power_cut_at_home_left_does_not_stop_a_result(world: World, user_repo: Path) -> None:
+    repo, transfer, head = a_result(world, user_repo)
+    for ref in (f"refs/shunter/results/{TASK}", f"refs/shunter/bases/{TASK}"):
+        lock = write(Path(transfer.path, ref + ".lock"), "")
+        os.utime(lock, (1, 1))
+    transfer.pin(TASK, repo.head_oid)
+    assert world.bring_home(repo, transfer, head).endswith(TASK)

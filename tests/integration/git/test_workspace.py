@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shunter.host.remove import remove_workspace
+from shunter.host.remove import remove_tree
 from shunter.host.workspace import ensure_workspace
 from shunter.wire.errors import ShunterError
 
@@ -233,8 +233,8 @@ def test_removal_survives_read_only_directories_and_never_leaves_the_tree(world:
     os.chmod(workspace / "mod" / "cache", 0o500)
     os.chmod(workspace / "mod", 0)
     before = fingerprint(user_repo)
-    assert remove_workspace(str(workspace)) == ()
-    assert remove_workspace(str(workspace)) == ()
+    assert remove_tree(str(workspace)) == ()
+    assert remove_tree(str(workspace)) == ()
     assert sorted(os.listdir(workspace.parent)) == [".workspace.lock"]
     assert fingerprint(user_repo) == before
 
@@ -249,7 +249,7 @@ def test_removal_of_a_tree_deeper_than_a_path_may_be_long(tmp_path: Path) -> Non
         os.close(descriptor)
         descriptor = inner
     os.close(descriptor)
-    assert remove_workspace(str(top)) == ()
+    assert remove_tree(str(top)) == ()
     assert os.listdir(tmp_path) == ["user"]
 
 
@@ -264,7 +264,7 @@ def test_removal_names_what_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         unlink(path, **options)
 
     monkeypatch.setattr(os, "unlink", refuse)
-    left = remove_workspace(str(tmp_path / "w"))
+    left = remove_tree(str(tmp_path / "w"))
     assert [(each.path, each.reason) for each in left] == [
         (str(tmp_path / "w" / "a" / "stays"), "Operation not permitted")
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import os
 import shlex
@@ -12,10 +13,11 @@ from pathlib import Path
 
 from shunter.git.repository import Repository, open_repository
 from shunter.git.transfer import Transfer, fetch_result, import_result, open_transfer, push_base
-from shunter.host.mirror import ensure_mirror
+from shunter.host.mirror import base_ref, ensure_mirror
+from shunter.host.pack import pack_result
 from shunter.host.publish import publish_workspace
 from shunter.host.workspace import Identity, Workspace, ensure_workspace
-from shunter.wire.messages import Publication
+from shunter.wire.messages import PackAsk, Publication
 
 SRC = str(Path(__file__).parents[3] / "src")
 TASK = "7k2m9x4q1c"
@@ -95,6 +97,7 @@ class World:
     """The directories of home and of one host."""
 
     tmp: Path
+    by_pack: bool = False  # results come home as the bytes of a pack, not by git's own transport
 
     @property
     def mirror(self) -> str:
@@ -132,5 +135,11 @@ class World:
         )
 
     def bring_home(self, repo: Repository, transfer: Transfer, head: str, task_id: str = TASK) -> str:
-        fetch_result(transfer, self.mirror, upload_pack(task_id), task_id, head)
-        return import_result(repo, transfer, "host-1", task_id, head).ref
+        pack = self.pack(transfer, head, task_id) if self.by_pack else None
+        fetch_result(transfer, self.mirror, upload_pack(task_id), task_id, head, pack=pack)
+        return import_result(repo, transfer, "host-1", task_id, head, pack=pack).ref
+
+    def pack(self, transfer: Transfer, head: str, task_id: str = TASK) -> bytes | None:
+        base = git(Path(transfer.path), "rev-parse", base_ref(task_id))
+        data = pack_result(self.mirror, PackAsk(task_id, "project", base, head)).data
+        return None if data is None else base64.b64decode(data)

@@ -159,18 +159,27 @@ def _end(ctx: click.Context, found: list[Finding], name: str, *, again: str | No
 @command.command("drain")
 @click.argument("name")
 @click.option("--reason", help="For whoever wonders; shown in `shunter hosts`.")
-def drain(name: str, reason: str | None) -> None:
+@json_option
+def drain(name: str, reason: str | None, as_json: bool) -> None:
     """Give a host no new turns; what runs there goes on."""
     done = drain_host(Home(), name, actor="user", reason=reason)
-    say(f"{name} takes no new turns" + ("" if done else ", as before"))
+    _tell_change(name, "drained", "takes no new turns", changed=done, as_json=as_json)
 
 
 @command.command("enable")
 @click.argument("name")
-def enable(name: str) -> None:
+@json_option
+def enable(name: str, as_json: bool) -> None:
     """Let a drained host take turns again, with every account that failures had stopped there."""
     done = enable_host(Home(), name, actor="user")
-    say(f"{name} takes turns" + ("" if done else ", as before"))
+    _tell_change(name, "enabled", "takes turns", changed=done, as_json=as_json)
+
+
+def _tell_change(name: str, state: str, words: str, *, changed: bool, as_json: bool) -> None:
+    if as_json:
+        emit({"name": name, "state": state, "changed": changed})
+    else:
+        say(f"{name} {words}" + ("" if changed else ", as before"))
 
 
 @command.command("remove")

@@ -9,8 +9,7 @@ from typing import Any
 
 import click
 
-from ...policy.outcome import exit_status_of
-from ...service.actions import wait_push
+from ...policy.outcome import exit_status_of, push_status_of
 from ...service.home import Home
 from ...service.submit import SubmitAsk, submit_task
 from ...service.waiting import wait_for
@@ -122,6 +121,8 @@ def finish_waiting(ctx: click.Context, home: Home, task_id: str, *, as_json: boo
     """Wait for the task's turn, show its result, and end with the agent's status."""
     view = wait_for(home, [task_id], timeout_s=None)[0]
     if view.push is not None:
+        from ...service.actions import wait_push  # what asks hosts is not loaded by a submit that only stores
+
         with contextlib.suppress(ShunterError):  # how far it is then is told
             view = wait_push(home, task_id, timeout_s=FIRST_PUSH_LIMIT_S, one_try=True)
     if as_json:
@@ -131,7 +132,7 @@ def finish_waiting(ctx: click.Context, home: Home, task_id: str, *, as_json: boo
 
         say(render_result(view))
     assert view.turn is not None
-    ctx.exit(exit_status_of(view.turn))
+    ctx.exit(exit_status_of(view.turn) or push_status_of(view.push))
 
 
 def read_prompt(prompt: str | None, prompt_file: Path | None) -> bytes:

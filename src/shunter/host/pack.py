@@ -1,0 +1,51 @@
+"""A small result as the bytes of one pack, so that it comes home in an answer of the open session.
+
+git's own transport costs a connection and half a dozen processes at each end, whatever the size. What is large, or
+stands in a mirror with a limited history, still goes that way.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import subprocess
+from typing import Optional
+
+from ..wire.ids import checked_oid
+from ..wire.messages import Pack, PackAsk
+from .gitrun import git_argv, git_environment
+from .refs import published_head
+
+PACK_LIMIT = 512 << 10  # as base64 it must fit into one message
+
+
+def pack_result(mirror: str, ask: PackAsk) -> Pack:
+    """No data: it is to be fetched."""
+    if os.path.exists(os.path.join(mirror, "shallow")) or published_head(mirror, ask.task_id) != ask.head_oid:
+        return Pack(None)
+    found = _pack(mirror, f"{ask.head_oid}\n^{checked_oid(ask.base_oid)}\n".encode())
+    return Pack(None if found is None else base64.b64encode(found).decode())
+
+
+def _pack(mirror: str, revisions: bytes) -> Optional[bytes]:
+    args = ["pack-objects", "-q", "--revs", "--thin", "--stdout", "--delta-base-offset"]
+    with subprocess.Popen(
+        git_argv(args, git_dir=mirror, config=("pack.threads=1",)),
+        cwd=mirror,
+        env=git_environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(revisions)
+            process.stdin.close()
+            data = process.stdout.read(PACK_LIMIT + 1)
+        except BrokenPipeError:
+            data = b""
+        if len(data) > PACK_LIMIT:
+            process.kill()
+            return None
+    return data if process.returncode == 0 else None
