@@ -318,6 +318,74 @@ def test_over_acp_a_session_that_is_lost_is_told_and_a_fresh_one_is_offered(
     assert project.json("say", first["id"], "--fresh", "third", "--wait", status=None)["phrase"] == "needs_input"
 
 
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_prompt_of_200_kb_arrives_whole(project, agent, agent_clis, agent_home, scripted_model):
+    use_agent(project, agent, "talk", agent_clis, agent_home, scripted_model)
+    prompt = "Grüße, 日本語, \N{SNOWMAN}: " + "a long line of a task that a program has written. " * 4100 + "the end"
+    assert len(prompt.encode()) > 200_000
+    (project.root / "task.md").write_text(prompt)
+    record = project.json("submit", "-a", agent, "-f", str(project.root / "task.md"), "--wait", status=None)
+    assert any(prompt in text for each in scripted_model.requests for text in each.users), record
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_turn_that_is_interrupted_goes_on_in_its_session(project, agent, agent_clis, agent_home, scripted_model):
+    use_agent(project, agent, "slow", agent_clis, agent_home, scripted_model)
+    task = project.out("submit", "-a", agent, "remember the word heliotrope")
+    eventually(lambda: any(b"time.sleep(600)" in line for line in command_lines(project)), limit_s=120)
+    session = project.json("status", task)["session_id"]
+    scripted_model.play("slow", "commit")
+    asked = len(scripted_model.requests)
+    project.out("say", task, "--interrupt", "and which word was it?")
+    (record,) = project.wait(task)
+    carried = [text for each in scripted_model.requests[asked:] for text in each.users]
+    assert any("heliotrope" in text for text in carried) and any("which word was it" in text for text in carried)
+    assert (record["phrase"], record["session_id"]) == ("done", session or record["session_id"]), record
+    project.assert_nothing_left_over()
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_an_agent_whose_model_never_answers_is_ended_by_its_limit(
+    project, agent, agent_clis, agent_home, scripted_model
+):
+    use_agent(project, agent, "hang", agent_clis, agent_home, scripted_model)
+    record = project.json("submit", "-a", agent, "--timeout", "15s", "--wait", "do it", status=124)
+    assert record["phrase"] == "timed_out"
+    project.assert_nothing_left_over()
+
+
+# Claude Code asks again without a stream and gets its answer; OpenCode asks again and again.
+@pytest.mark.parametrize(
+    ("agent", "phrase"),
+    [
+        ("claude", "done"),
+        ("codex", "overload"),
+        ("copilot", "overload"),
+        ("gemini", "overload"),
+        ("opencode", "timed_out"),
+        ("qwen", "overload"),
+    ],
+)
+def test_a_stream_that_is_cut_off_is_told(project, agent, phrase, agent_clis, agent_home, scripted_model):
+    more = "[retry]\noverload = 0\n"
+    use_agent(project, agent, "cut", agent_clis, agent_home, scripted_model, more=more)
+    record = project.json("submit", "-a", agent, "--timeout", "40s", "--wait", "do it", status=None)
+    assert record["phrase"] == phrase, record["turn"]["outcome"]
+    project.assert_nothing_left_over()
+
+
+def test_a_repeat_begins_anew_where_a_session_without_an_answer_is_not_kept(
+    project, agent_clis, agent_home, scripted_model
+):
+    more = '[retry]\noverload_pause = "3s"\n'
+    use_agent(project, "gemini", "cut", agent_clis, agent_home, scripted_model, more=more)
+    task = project.out("submit", "-a", "gemini", "do it")
+    eventually(lambda: project.json("status", task)["turn"]["number"] == 2, limit_s=60)
+    scripted_model.play("cut", "commit")
+    (record,) = project.wait(task)
+    assert (record["phrase"], record["turn"]["repeat_number"], record["turn"]["fresh_session"]) == ("done", 1, True)
+
+
 def test_a_host_is_asked_who_is_signed_in(world, agent_clis, agent_home):
     """With the real CLIs, in homes that nobody signed in to, then with a stored login and with one in a profile."""
     programs = str(agent_clis.programs)

@@ -69,6 +69,7 @@ class Launch:
     files: Dict[str, str] = field(default_factory=dict)  # written into {job} before the start, mode 0600
     wants_schema: bool = False  # the host writes the result schema to {schema}
     permission: str = "workspace"  # what is really in force; the fallback is recorded (T12)
+    keeps_unanswered: bool = True  # a session in which the model never answered can be gone on with
 
 
 @dataclass(frozen=True)

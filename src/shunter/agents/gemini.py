@@ -42,6 +42,7 @@ def launch(turn: Turn) -> Launch:
         session=SessionRule(marker='"init"', key="session_id"),
         session_id=turn.session_id or turn.new_session_id or None,
         permission="unattended",
+        keeps_unanswered=False,
     )
 
 

@@ -27,7 +27,7 @@ from ..model.brief import Brief
 from ..model.records import Event, Row, Task, Turn
 from ..model.states import UNDELIVERED, Step, TaskState, TurnState
 from ..policy.outcome import turn_state_of
-from ..policy.retry import Again, RetryRule, Stop, decide_again
+from ..policy.retry import Again, RetryRule, Stop, decide_again, did_nothing
 from ..store.briefs import brief_id, read_brief, remove_brief
 from ..store.contract import Store
 from ..wire.errors import ShunterError
@@ -356,7 +356,18 @@ class Driver:
             launch = launch_of(task, brief, session_id=task.session_id, permission=task.permission)
         except ShunterError:
             return False
+        if not launch.keeps_unanswered and not self._was_answered(turn):
+            return False
         return launch.session_id == task.session_id
+
+    def _was_answered(self, turn: Turn) -> bool:
+        """Whether anything came of the turns in this turn's session."""
+        for each in reversed(self.store.load_turns(turn.task_id)):
+            if each.outcome is not None and not did_nothing(each.outcome):
+                return True
+            if each.fresh_session:
+                break
+        return False
 
     def _repeat(self, turn: Turn, again: Again) -> tuple[Turn, Row] | None:
         """The next turn of the task, for the same host; None when somebody else settled this one."""
@@ -372,6 +383,7 @@ class Driver:
             created_at=time.time(),
             repeat_number=again.number,
             repeat_limit=again.limit,
+            fresh_session=not again.resumes and self.store.load_task(turn.task_id).session_id is not None,
             account=turn.account,
         )
         place = replace(row, turn_id=following.id, pinned_host=turn.host, not_before=again.at, owner=None)

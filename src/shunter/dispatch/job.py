@@ -1,8 +1,10 @@
-"""What a host is handed for one attempt: the job and its prompt, from the task and its brief. Pure."""
+"""What a host is handed for one attempt: the job and its prompt, from the task and its brief; no I/O."""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ..agents import contract
 from ..agents.table import load
@@ -48,6 +50,8 @@ def launch_of(task: Task, brief: Brief, *, session_id: str | None, permission: s
 def job_spec(task: Task, turn: Turn, brief: Brief, *, permission: str) -> JobSpec:
     """All that the host needs, from the task and its brief. Raises AGENT_UNKNOWN or AGENT_OPTION."""
     session_id = task.session_id if turn.number > 1 else None
+    if turn.repeat_number and turn.fresh_session:
+        brief = replace(brief, new_session_id=str(uuid.uuid4()))  # an agent may refuse the id that it was given before
     launch = launch_of(task, brief, session_id=session_id, permission=permission)
     return JobSpec(
         attempt_id=turn.attempt_id or "",

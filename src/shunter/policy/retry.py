@@ -41,6 +41,7 @@ class Again(NamedTuple):
     at: float
     number: int  # 1 is the first repeat
     limit: int
+    resumes: bool  # goes on in the session; False: begins a new one
     words: str
 
 
@@ -79,7 +80,7 @@ def decide_again(turn: Turn, *, resumes: bool, rule: RetryRule, now: float, spre
     number = turn.repeat_number + 1
     pause_s = min(LONGEST_PAUSE_S, rule.overload_pause_s * PAUSE_GROWTH**turn.repeat_number) * (1.0 + JITTER * spread)
     how = "in the same session" if resumes else "from the start, since it had done nothing"
-    return Again(now + pause_s, number, rule.overload, f"overloaded, repeat {number} of {rule.overload} {how}")
+    return Again(now + pause_s, number, rule.overload, resumes, f"overloaded, repeat {number} of {rule.overload} {how}")
 
 
 class Stopped(NamedTuple):

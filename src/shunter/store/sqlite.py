@@ -129,13 +129,13 @@ class SqliteStore(PushWrites, TurnWrites):
             if self._records("load_open_turn", task_id=task.id):
                 raise _busy(task.id)
             self._move_task(task, TaskState.QUEUED, actor=actor, now=turn.created_at, reason="follow-up")
-            if turn.fresh_session:
-                self._run("forget_session", {"id": task.id})
             placed = self._insert_turn(turn, row)
             self._record(events)
         return placed
 
     def _insert_turn(self, turn: Turn, row: Row) -> Row:
+        if turn.fresh_session:
+            self._run("forget_session", {"id": turn.task_id})
         values: dict[str, Any] = {"id": turn.id, "task_id": turn.task_id, "number": turn.number}
         values |= {"created_at": turn.created_at}
         values |= {"state": turn.state.value, "step": turn.step.value}
