@@ -71,6 +71,19 @@ def test_an_agent_that_says_nothing_is_told_while_it_waits(world):
     assert (kinds.count("silent"), kinds.count("heard")) == (1, 1)
 
 
+def test_a_question_that_nobody_can_answer_is_told_while_it_waits(world):
+    asks = world.root / "asks"
+    asks.write_text('#!/bin/sh\necho \'{"say": "I begin"}\'\necho \'{"ask": "Left or right?"}\'\nexec sleep 600\n')
+    asks.chmod(0o755)
+    fields = '{ message = "say", prompt = "ask" }'
+    world.configure(more=f'[agents.asker]\nadapter = "exec"\ncommand = ["{asks}"]\nfields = {fields}\n')
+    task = world.out("submit", "-a", "asker", "do it")
+    eventually(lambda: "it asks: Left or right?" in world.out("status", task), limit_s=30)
+    assert "? Left or right?" in world.out("logs", task)
+    world.run("cancel", task)
+    world.wait(task)
+
+
 def test_a_structured_result_is_believed_and_a_blocked_one_is_no_success(world):
     result = {
         "status": "blocked",

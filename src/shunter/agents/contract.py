@@ -85,7 +85,7 @@ class AuthCheck:
 class Event:
     """One thing that happened, in one vocabulary for all agents.
 
-    kind: message, thinking, tool, command, file, usage, error, notice, end.
+    kind: message, thinking, tool, command, file, prompt (a question that it waits with), usage, error, notice, end.
     """
 
     kind: str

@@ -43,7 +43,7 @@ from .verdict import (
 )
 
 # What `fields` may name; the first group is shown in the logs as events of that kind.
-SHOWN_FIELDS = ("message", "thinking", "tool", "command", "file", "notice", "error")
+SHOWN_FIELDS = ("message", "thinking", "tool", "command", "file", "prompt", "notice", "error")
 FIELDS = (*SHOWN_FIELDS, "session", "exit_code", "input_tokens", "cached_tokens", "output_tokens", "cost_usd")
 _CALLS = ("tool", "command", "file")  # without a field for any of them nobody can tell what the command did
 

@@ -251,7 +251,7 @@ class Driver:
             self._certain(turn, status.state)
         if status.session_id:
             self.store.record_session(turn.task_id, status.session_id)
-        self._note_silence(turn, status.silent_s)
+        self._note_silence(turn, status.silent_s, status.asks)
         if status.state == "ended" and status.end is not None:
             return self._record_end(turn, status, status.end)
         if status.state in ("launched", "exited") and turn.step == Step.ACCEPTED:
@@ -260,7 +260,7 @@ class Driver:
             raise ShunterError("TURN_LOST", f"host {entry.name} knows nothing of attempt {attempt_id}")
         return False
 
-    def _note_silence(self, turn: Turn, silent_s: float | None) -> None:
+    def _note_silence(self, turn: Turn, silent_s: float | None, asks: str | None) -> None:
         """That the agent says nothing, and that it speaks again: once each (X15)."""
         key = turn.id + " silent"
         if (silent_s is not None) == (key in self.told):
@@ -270,7 +270,8 @@ class Driver:
             kind, reason = "heard", "there is output again"
         else:
             self.told[key] = kind = "silent"
-            reason = f"no output for {silent_s:.0f} s: it may wait for an answer that nobody can give it"
+            why = "it may wait for an answer that nobody can give it" if asks is None else f"it asks: {asks[:200]}"
+            reason = f"no output for {silent_s:.0f} s: {why}"
         event = Event(time.time(), kind, ACTOR, turn.task_id, turn.id, turn.attempt_id, reason=reason)
         self.store.record_events([event])
 

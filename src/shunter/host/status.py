@@ -16,7 +16,11 @@ from .durable import write_durably
 from .identity import DEAD, judge_process
 from .layout import Layout
 from .ledger import Ledger
+from .logs import read_tail
 from .signals import read_exited, read_launched, read_supervisor
+
+QUESTION_STANDS_S = 10.0  # after it, what asks and goes on by itself has gone on
+LAST_WORDS_BYTES = 1 << 16
 
 
 def read_status(layout: Layout, ledger: Ledger, attempt_id: str) -> AttemptStatus:
@@ -34,6 +38,9 @@ def read_status(layout: Layout, ledger: Ledger, attempt_id: str) -> AttemptStatu
     elif state == "accepted" and launched:
         state = "launched"
     end = loads(End, row["end"], where="ledger", code="LEDGER_DAMAGED") if row["end"] else None
+    quiet_s = quiet_for(layout, attempt_id, launched.at) if launched and state == "launched" else 0.0
+    asks = open_question(layout, spec) if quiet_s >= QUESTION_STANDS_S else None
+    is_silent = 0 < spec.limits.silent_s <= quiet_s
     return AttemptStatus(
         attempt_id,
         state,
@@ -45,19 +52,31 @@ def read_status(layout: Layout, ledger: Ledger, attempt_id: str) -> AttemptStatu
         pid=launched.pid if launched and state == "launched" else None,
         cancel_requested=os.path.exists(os.path.join(layout.job(attempt_id), "cancel")),
         end=end,
-        silent_s=silent_s(layout, spec, launched.at) if launched and state == "launched" else None,
+        silent_s=quiet_s if is_silent or asks is not None else None,
+        asks=asks,
         notices=decode(Tuple[str, ...], json.loads(row["notices"])),
     )
 
 
-def silent_s(layout: Layout, spec: JobSpec, launched_at: float) -> Optional[float]:
-    """How long the agent has said nothing, once that is longer than the turn's limit; it may wait for an answer."""
+def quiet_for(layout: Layout, attempt_id: str, launched_at: float) -> float:
+    """Seconds in which a running agent has said nothing."""
     heard_at = launched_at
     for name in ("stdout", "stderr"):
         with contextlib.suppress(OSError):
-            heard_at = max(heard_at, os.stat(os.path.join(layout.job(spec.attempt_id), name)).st_mtime)
-    silent = time.time() - heard_at
-    return silent if 0 < spec.limits.silent_s <= silent else None
+            heard_at = max(heard_at, os.stat(os.path.join(layout.job(attempt_id), name)).st_mtime)
+    return time.time() - heard_at
+
+
+def open_question(layout: Layout, spec: JobSpec) -> Optional[str]:
+    """What the agent asks, when that is the last that it said."""
+    from ..agents import exec as configured  # only where an agent has gone quiet
+    from ..agents.table import load
+
+    tail = read_tail(os.path.join(layout.job(spec.attempt_id), "stdout"), LAST_WORDS_BYTES)
+    line = tail.rstrip(b"\n").rpartition(b"\n")[2]
+    fields = spec.fields
+    events = configured.read_event(line, fields) if spec.agent == "exec" else load(spec.agent).read_event(line)
+    return events[-1].text if events and events[-1].kind == "prompt" else None
 
 
 def read_session(layout: Layout, task_id: str) -> Optional[str]:

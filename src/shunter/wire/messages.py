@@ -351,7 +351,8 @@ class AttemptStatus:
     pid: Optional[int] = None
     cancel_requested: bool = False
     end: Optional[End] = None
-    silent_s: Optional[float] = None  # without output for so long, once that is over the limit
+    silent_s: Optional[float] = None  # without output for so long, once that is over the limit or it asks something
+    asks: Optional[str] = None  # what its last words ask somebody who is not there
     notices: Tuple[str, ...] = ()
 
 

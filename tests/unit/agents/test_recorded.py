@@ -156,7 +156,7 @@ def test_every_recording_shows_something(agent: str, case: str) -> None:
     events = [event for line in recorded(agent, case) for event in load(agent).read_event(line)]
     kinds = {event.kind for event in events}
     assert events or (agent, case) in SILENT
-    assert kinds <= {"message", "thinking", "tool", "command", "file", "usage", "error", "notice", "end"}
+    assert kinds <= {"message", "thinking", "tool", "command", "file", "prompt", "usage", "error", "notice", "end"}
     assert all(len(event.text.encode()) <= 4096 for event in events)
 
 

@@ -21,8 +21,25 @@ from ..durations import DURATION
 from ..output import emit, json_option, task_argument
 from ..text import coloured, visible
 
-MARKS = {"command": "$", "file": "~", "tool": "*", "error": "!", "usage": "#", "thinking": "…", "notice": "i"}
-COLOURS = {"command": "bold", "error": "red", "thinking": "dim", "usage": "dim", "tool": "blue", "notice": "dim"}
+MARKS = {
+    "command": "$",
+    "file": "~",
+    "tool": "*",
+    "error": "!",
+    "usage": "#",
+    "thinking": "…",
+    "notice": "i",
+    "prompt": "?",
+}
+COLOURS = {
+    "command": "bold",
+    "error": "red",
+    "thinking": "dim",
+    "usage": "dim",
+    "tool": "blue",
+    "notice": "dim",
+    "prompt": "yellow",
+}
 
 
 @click.command("logs")
