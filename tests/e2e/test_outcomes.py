@@ -247,6 +247,38 @@ def test_an_agent_over_acp_that_is_missing_is_told_likewise(world):
     assert "no-such-agent: No such file or directory" in record["turn"]["error_text"]
 
 
+@pytest.mark.parametrize(("words", "answer"), [((), "no"), (("--permission", "unattended"), "yes")])
+def test_what_an_agent_over_acp_asks_is_answered_as_it_was_wished(world, words, answer):
+    agent = Path(__file__).parents[1] / "tools" / "acp_agent.py"
+    kinds = {"yes": "allow_once", "no": "reject_once"}
+    options = [{"optionId": word, "name": word, "kind": kind} for word, kind in kinds.items()]
+    call = {"toolCallId": "t", "kind": "edit", "locations": [{"path": "/etc/x"}]}
+    asked = {"sessionId": "s-1", "toolCall": call, "options": options}
+    steps = [{"request": ["session/request_permission", asked]}, {"result": {"stopReason": "end_turn"}}]
+    script = json.dumps({"session/prompt": steps})
+    name = shlex.join(("acp:" + sys.executable, str(agent), script, str(world.marks / "heard")))
+    record = world.json("submit", "-a", name, *words, "--wait", "go", status=None)
+    assert record["turn"]["outcome"]["permission"] == "unattended", "nothing enforces it"
+    heard = [json.loads(line) for line in (world.marks / "heard").read_text().splitlines() if line.startswith("{")]
+    answers = [each["result"]["outcome"]["optionId"] for each in heard if "outcome" in (each.get("result") or {})]
+    assert answers == [answer], heard
+
+
+def test_a_turn_that_adds_nothing_is_not_done_with_what_came_before(world):
+    _, first = ended(world, "if [ -e x.txt ]; then echo I could not; else echo x > x.txt; fi")
+    again = world.json("say", first["id"], "--wait", "once more", status=None)
+    assert (first["phrase"], again["phrase"]) == ("done", "no_changes")
+    assert again["turn"]["outcome"]["publication"]["commits"] == 1
+
+
+def test_a_result_that_cannot_be_read_is_not_done(world):
+    block = world.root / "block"
+    block.write_text('```shunter-result\n{"status": "blocked", "summary": 1}\n```\n')
+    code, record = ended(world, f"echo x > x.txt; cat {block}")
+    assert (code, record["phrase"]) == (0, "unknown")
+    assert "cannot be read" in record["turn"]["outcome"]["evidence"]
+
+
 @pytest.mark.parametrize("name", ["acp:", "acp:'gemini --acp"])
 def test_a_command_line_that_is_none_is_refused_at_once(world, name):
     refused = world.run("submit", "-a", name, "go", status=None)

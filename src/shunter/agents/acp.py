@@ -75,8 +75,9 @@ def launch(turn: Turn) -> Launch:
     if not turn.command:
         raise ShunterError("AGENT_OPTION", "acp needs a command", hint="write it after the colon: 'acp:gemini --acp'")
     command = fill_command("acp", turn, turn.command)
+    told = (turn.wish or turn.permission, turn.session_id or "")
     return Launch(
-        argv=("{python}", "-I", "-S", "-c", _START, "{helper}", turn.permission, turn.session_id or "", *command),
+        argv=("{python}", "-I", "-S", "-c", _START, "{helper}", *told, *command),
         env=dict(turn.env),
         session=SessionRule(marker='"shunter":"session"', key="sessionId"),
         session_id=turn.session_id,

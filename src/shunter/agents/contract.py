@@ -39,6 +39,7 @@ class Turn:
     session_id: Optional[str] = None  # resume this one; None = first turn
     new_session_id: str = ""  # a fresh UUID that the adapter may give to agents that let us choose
     permission: str = "workspace"  # workspace (the agent's own sandbox) or unattended
+    wish: str = ""  # the permission that was asked for, also where nothing enforces it
     max_turns: Optional[int] = None
     max_budget_usd: Optional[float] = None
     env: Dict[str, str] = field(default_factory=dict)  # configured additions
@@ -104,7 +105,7 @@ class Ended:
     signal: Optional[int]
     last_message: Optional[str]  # content of {last_message}, when the agent wrote it
     commits: int  # commits ahead of the turn's base, left-overs included
-    files_changed: Tuple[str, ...]
+    files_changed: Tuple[str, ...]  # between the task's base and its head, when the turn moved that
     previous_usage: Optional[Usage] = None  # of the session before this turn, for agents that count cumulatively
     at: Optional[float] = None  # when it ended, by the clock of the machine where it ran
     zone: Optional[tzinfo] = None  # of that machine; None = UTC

@@ -20,6 +20,7 @@ from .contract import (
     FAILED,
     LOST,
     NO_CHANGES,
+    UNKNOWN,
     AuthCheck,
     Ended,
     Event,
@@ -30,7 +31,7 @@ from .contract import (
 )
 from .options import fill_command, find_program_argv
 from .resets import limit_of
-from .result import Result, find_block, find_result
+from .result import Result, read_block, read_result
 from .stream import amount_at, bounded, count_at, last_line, one_line, parse_object, parse_objects, text_at
 from .verdict import (
     EVIDENCE_LIMIT_BYTES,
@@ -84,11 +85,13 @@ def prepare_prompt(text: str) -> str:
 
 def find_outcome(ended: Ended) -> Outcome:
     seen = _read(ended) if ended.fields else Seen()
-    result = _result(ended, seen) if ended.exit_code == 0 else None
+    tried, result = _result(ended, seen) if ended.exit_code == 0 else (False, None)
     if result is not None:
         kind, evidence = decide_structured(ended, result, has_tokens=bool(seen.usage.output_tokens))
     elif seen.complaint is not None:
         kind, evidence = judge_complaint(seen.complaint)
+    elif tried:
+        kind, evidence = UNKNOWN, "exit status 0, but its structured result cannot be read"
     elif ended.exit_code == 0:
         kind = DONE if has_changes(ended) else NO_CHANGES
         evidence = f"exit status 0 and {'changes' if kind == DONE else 'no changes'}"
@@ -109,11 +112,11 @@ def find_outcome(ended: Ended) -> Outcome:
     )
 
 
-def _result(ended: Ended, seen: Seen) -> Optional[Result]:
-    """Of the result file, else of the last message, else of the output."""
-    if ended.last_message is not None:
-        return find_result(ended.last_message)
-    return find_result(seen.final_text) if ended.fields else find_block(ended.lines)
+def _result(ended: Ended, seen: Seen) -> Tuple[bool, Optional[Result]]:
+    """Of the result file, else of the last message, else of the output; and whether the command meant to give one."""
+    if ended.last_message is None and not ended.fields:
+        return read_block(ended.lines)
+    return read_result(seen.final_text if ended.last_message is None else ended.last_message)
 
 
 def _read(ended: Ended) -> Seen:

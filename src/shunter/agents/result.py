@@ -7,7 +7,8 @@ no additional ones, no lengths). Everything else may end its output with the sam
     {"status": "needs_input", "summary": "…", "questions": [{"text": "…", "options": ["a", "b"]}], "files_changed": []}
     ```
 
-A malformed result is no result: nothing here raises, and what is too long is cut.
+A malformed result is no result: nothing here raises, and what is too long is cut. What models write by themselves is
+let pass where it can mean one thing only: a question that is a text without options, options that are numbers.
 """
 
 from __future__ import annotations
@@ -74,19 +75,19 @@ class Result:
 
 
 def parse_result(value: Any) -> Optional[Result]:
-    """A result from plain JSON values. Status and summary must be there; unknown keys are let pass; wrong types not."""
+    """A result from plain JSON values. Status and summary must be there; unknown keys are let pass."""
     if not isinstance(value, dict) or value.get("status") not in (DONE, NEEDS_INPUT, BLOCKED):
         return None
     summary = value.get("summary")
     questions = _parse_questions(value.get("questions", []))
     files = value.get("files_changed", [])
-    if not isinstance(summary, str) or questions is None or not _is_texts(files):
+    if not isinstance(summary, str) or questions is None:
         return None
     return Result(
         status=value["status"],
         summary=bounded(summary, SUMMARY_LIMIT_BYTES),
         questions=questions,
-        files_changed=tuple(bounded(path) for path in files[:PATHS_LIMIT]),
+        files_changed=tuple(bounded(path) for path in files[:PATHS_LIMIT]) if _is_texts(files) else (),
     )
 
 
@@ -94,21 +95,22 @@ def _parse_questions(value: Any) -> Optional[Tuple[Question, ...]]:
     if not isinstance(value, list):
         return None
     questions: List[Question] = []
-    for item in value:
-        if (
-            not isinstance(item, dict)
-            or not isinstance(item.get("text"), str)
-            or not _is_texts(item.get("options", []))
-        ):
+    for each in value:
+        item = {"text": each} if isinstance(each, str) else each
+        text = item.get("text", item.get("question")) if isinstance(item, dict) else None
+        options = _options_of(item.get("options", [])) if isinstance(item, dict) else None
+        if not isinstance(text, str) or options is None:
             return None
-        options = item.get("options", [])[:QUESTIONS_LIMIT]
-        questions.append(
-            Question(
-                text=bounded(item["text"], QUESTION_LIMIT_BYTES),
-                options=tuple(bounded(option, QUESTION_LIMIT_BYTES) for option in options),
-            )
-        )
+        questions.append(Question(bounded(text, QUESTION_LIMIT_BYTES), options[:QUESTIONS_LIMIT]))
     return tuple(questions[:QUESTIONS_LIMIT])
+
+
+def _options_of(value: Any) -> Optional[Tuple[str, ...]]:
+    if not isinstance(value, list) or any(isinstance(each, bool) for each in value):
+        return None
+    if not all(isinstance(each, (str, int, float)) for each in value):
+        return None
+    return tuple(bounded(str(each), QUESTION_LIMIT_BYTES) for each in value)
 
 
 def _is_texts(value: Any) -> bool:
@@ -117,21 +119,30 @@ def _is_texts(value: Any) -> bool:
 
 def find_result(text: str) -> Optional[Result]:
     """The result in an agent's last message: the whole message is the object, or it holds a fenced block."""
+    return read_result(text)[1]
+
+
+def read_result(text: str) -> Tuple[bool, Optional[Result]]:
+    """Whether the message was to bring a result, and the result."""
     whole = parse_object(text)
     if whole is not None:
-        return parse_result(whole)
-    return find_block(line.encode("utf-8", "replace") for line in text.split("\n"))
+        return "status" in whole, parse_result(whole)
+    return read_block(line.encode("utf-8", "replace") for line in text.split("\n"))
 
 
-def find_block(lines: Iterable[bytes]) -> Optional[Result]:
-    """The result in the last fenced `shunter-result` block; None when that one is malformed, too long or not closed."""
+def read_block(lines: Iterable[bytes]) -> Tuple[bool, Optional[Result]]:
+    """Whether there is a `shunter-result` block, and the result in the last one.
+
+    None when that is malformed, too long or not closed.
+    """
+    tried = False
     block: Optional[List[bytes]] = None
     size = 0
     result: Optional[Result] = None
     for line in lines:
         mark = line[:64].strip()
         if mark == b"```shunter-result":
-            block, size, result = [], 0, None
+            tried, block, size, result = True, [], 0, None
         elif block is not None and mark == b"```":
             if size <= BLOCK_LIMIT_BYTES:
                 result = parse_result(parse_object(b"\n".join(block)))
@@ -140,4 +151,4 @@ def find_block(lines: Iterable[bytes]) -> Optional[Result]:
             size += len(line) + 1
             if size <= BLOCK_LIMIT_BYTES:
                 block.append(line)
-    return result
+    return tried, result

@@ -38,6 +38,7 @@ def launch_of(task: Task, brief: Brief, *, session_id: str | None, permission: s
             session_id=session_id,
             new_session_id=brief.new_session_id,
             permission=permission,
+            wish=brief.permission,
             max_turns=task.options.max_turns,
             max_budget_usd=task.options.max_budget_usd,
             env=brief.env,

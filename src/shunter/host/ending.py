@@ -103,14 +103,12 @@ def publish_again(layout: Layout, ledger: Ledger, attempt_id: str) -> None:
 
 def _publish(layout: Layout, spec: JobSpec) -> Tuple[Optional[Publication], Optional[ShunterError]]:
     try:
-        with open(os.path.join(layout.job(spec.attempt_id), "turn_base"), encoding="ascii") as file:
-            turn_base = file.read().strip()
         found = publish_workspace(
             layout.workspace(spec.task_id),
             mirror=layout.mirror(spec.project_id),
             task_id=spec.task_id,
             base_oid=spec.base_oid,
-            turn_base_oid=turn_base,
+            turn_base_oid=_turn_base(layout.job(spec.attempt_id)),
             message=f"shunter: left uncommitted by turn {spec.number} of task {spec.task_id}\n\n{spec.title}\n",
             identity=Identity(spec.identity_name, spec.identity_email),
         )
@@ -123,10 +121,18 @@ def _publish(layout: Layout, spec: JobSpec) -> Tuple[Optional[Publication], Opti
         return None, ShunterError("INTERNAL", f"publication: {type(exc).__name__}: {exc}")
 
 
+def _turn_base(job: str) -> str:
+    """The commit that the workspace stood at when the turn began."""
+    with open(os.path.join(job, "turn_base"), encoding="ascii") as file:
+        return file.read().strip()
+
+
 def _judge(
     layout: Layout, ledger: Ledger, spec: JobSpec, exited: Exited, publication: Optional[Publication]
 ) -> contract.Outcome:
     job = layout.job(spec.attempt_id)
+    # What earlier turns did is not this one's work; a branch that was moved back is.
+    moved = publication is not None and publication.head_oid != _turn_base(job)
     ended = contract.Ended(
         lines=read_lines(os.path.join(job, "stdout")),
         stderr_tail=read_tail(os.path.join(job, "stderr"), 65536),
@@ -134,7 +140,7 @@ def _judge(
         signal=exited.signal,
         last_message=_last_message(job),
         commits=publication.turn_commits if publication else 0,
-        files_changed=tuple(change.path for change in publication.files) if publication else (),
+        files_changed=tuple(change.path for change in publication.files) if publication and moved else (),
         previous_usage=_previous_usage(ledger, spec),
         at=time.time(),
         zone=zone_of(job),

@@ -22,3 +22,4 @@ class Brief:
     env: Dict[str, str] = field(default_factory=dict)  # noqa: UP006
     resume: Tuple[str, ...] = ()  # noqa: UP006
     fields: Dict[str, str] = field(default_factory=dict)  # noqa: UP006
+    permission: str = ""  # what was asked for; the task says what is in force

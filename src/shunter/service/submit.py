@@ -252,6 +252,7 @@ def _brief(config: Config, repo: Repository, choice: AgentChoice, prompt: str) -
         env=choice.env,
         resume=choice.resume,
         fields=choice.fields,
+        permission=choice.permission,
     )
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from shunter.agents.result import SCHEMA, find_block, find_result, parse_result
+from shunter.agents.result import SCHEMA, find_result, parse_result, read_block
+from shunter.wire.messages import Question
 
 WHOLE = {
     "status": "needs_input",
@@ -48,6 +49,20 @@ def test_lists_may_be_left_out_and_unknown_keys_are_let_pass() -> None:
 
 
 @pytest.mark.parametrize(
+    ("questions", "first"),
+    [
+        (["q"], Question("q")),
+        ([{"question": "q"}], Question("q")),
+        ([{"text": "q", "options": [1, 2.5, "b"]}], Question("q", ("1", "2.5", "b"))),
+    ],
+)
+def test_what_can_mean_one_thing_only_is_let_pass(questions: list[Any], first: Question) -> None:
+    result = parse_result(WHOLE | {"questions": questions, "files_changed": [None]})
+    assert result is not None
+    assert (result.questions, result.files_changed) == ((first,), ())
+
+
+@pytest.mark.parametrize(
     "wrong",
     [
         {"status": "DONE"},
@@ -58,12 +73,12 @@ def test_lists_may_be_left_out_and_unknown_keys_are_let_pass() -> None:
         {"summary": 1},
         {"questions": None},
         {"questions": {}},
-        {"questions": ["q"]},
+        {"questions": [1]},
+        {"questions": [{"question": 1}]},
         {"questions": [{"text": 1, "options": []}]},
         {"questions": [{"text": "q", "options": "ab"}]},
-        {"questions": [{"text": "q", "options": [1]}]},
-        {"files_changed": None},
-        {"files_changed": [None]},
+        {"questions": [{"text": "q", "options": [None]}]},
+        {"questions": [{"text": "q", "options": [True]}]},
     ],
 )
 def test_a_wrong_type_is_no_result(wrong: dict[str, Any]) -> None:
@@ -108,4 +123,6 @@ def test_lone_surrogates_do_not_leave_the_parser() -> None:
     ],
 )
 def test_the_last_closed_block_counts(lines: list[bytes], found: bool) -> None:
-    assert (find_block(lines) is not None) is found
+    tried, result = read_block(lines)
+    assert (result is not None) is found
+    assert tried is any(line.strip() == b"```shunter-result" for line in lines)
