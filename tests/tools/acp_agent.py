@@ -6,6 +6,7 @@ SCRIPT is JSON, `{"initialize": STEPS, "session/new": STEPS, …}`: what it does
 is as in DEFAULT. A step is one of
 
     {"update": {…}}        a session/update        {"raw": "…"}      a line of stdout
+    {"ends": "…"}          a line without its newline, and the end
     {"request": [m, {…}]}  a request; its answer is waited for
     {"option": n}          a request for permission with an option whose id is so long; no answer is waited for
     {"result": {…}}        the answer              {"error": {…}}    likewise
@@ -82,6 +83,10 @@ def play(step: dict[str, Any], heard: dict[str, Any]) -> None:
     elif kind == "option":
         options = [{"optionId": "x" * value, "kind": "allow_once", "name": "yes"}]
         say({"id": "o", "method": "session/request_permission", "params": {"toolCall": {}, "options": options}})
+    elif kind == "ends":
+        sys.stdout.write(step["ends"])
+        sys.stdout.flush()
+        os._exit(0)
     elif kind == "raw":
         sys.stdout.buffer.write(value.encode("utf-8", "surrogateescape") + b"\n")
         sys.stdout.buffer.flush()

@@ -109,7 +109,8 @@ def find_outcome(ended: Ended) -> Outcome:
             _see_own(seen, spent, line)
         elif text_at(line, "method") == "session/update":
             update = value_at(line, "params", "update")
-            _see_update(words, spent, update)
+            # What comes behind the answer belongs to no message of this turn.
+            _see_update(words if seen.ended_well is None else Words(), spent, update)
             seen.tool_calls += text_at(update, "sessionUpdate") == "tool_call"
             seen.events += 1
     seen.final_text = words.last()
@@ -164,6 +165,8 @@ def _missing(line: Dict[str, Any]) -> Complaint:
 def _complaint(line: Dict[str, Any]) -> Complaint:
     during, error = text_at(line, "during"), value_at(line, "error")
     text = text_at(line, "text")
+    if isinstance(error, str) and error.strip():
+        error = {"message": error}
     if not isinstance(error, dict):
         kind = USAGE_ERROR if text.startswith(SESSION_UNKNOWN) else FAILED
         return Complaint(text or "the client gave no reason", kind)

@@ -115,7 +115,8 @@ class Client:
         for _ in range(LAST_READS):
             if not self.is_open or not self.read():
                 break
-        self.tell_noise(self.lines.rest())
+        if self.lines.rest():  # whole, but for its newline, or half a line
+            self.take(self.lines.rest())
         self.flush()
         return self.exit_status(self.agent.returncode)
 

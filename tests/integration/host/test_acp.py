@@ -94,6 +94,12 @@ def said(text: str) -> dict[str, Any]:
     return {"update": {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}}}
 
 
+def test_an_answer_without_its_newline_is_one(scripted: Scripted) -> None:
+    answer = '{"jsonrpc":"2.0","id":3,"result":{"stopReason":"end_turn"}}'
+    _, end = scripted.run({"session/prompt": [said("well"), {"ends": answer}]})
+    assert (end.outcome, end.summary) == ("no_changes", "well")
+
+
 # --- a turn ---------------------------------------------------------------------------------------------------------
 
 
@@ -277,7 +283,7 @@ def test_an_agent_that_fails_in_its_turn(scripted: Scripted, step: Any, outcome:
         ({"initialize": [{"result": []}]}, "failed", "version None of the protocol"),
         ({"session/new": [{"error": {"code": -32000, "message": "Sign in"}}]}, "auth", "session/new failed: Sign in"),
         ({"session/new": [{"result": {"sessionId": 7}}]}, "failed", "no session"),
-        ({"session/new": [{"error": "x"}]}, "failed", "no reason"),
+        ({"session/new": [{"error": "x"}]}, "failed", "session/new failed: x"),
     ],
 )
 def test_an_agent_that_does_not_get_as_far(scripted: Scripted, script: Any, outcome: str, words: str) -> None:

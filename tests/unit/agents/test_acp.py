@@ -123,6 +123,7 @@ def error(during: str, code: int, message: str, data: Any = None) -> bytes:
         ),
         (own("error", during="initialize", text="version 7"), "failed", "version 7"),
         (own("error", during="initialize"), "failed", "no reason"),
+        (own("error", during="session/prompt", error="boom"), "failed", "session/prompt failed: boom"),
         (own("missing", program="nosuch", text="No such file"), "launch_failed", "nosuch: No such file"),
     ],
 )
@@ -131,6 +132,12 @@ def test_an_error_of_the_protocol_is_judged(line: bytes, kind: str, evidence: st
     assert outcome.kind == kind
     assert evidence in outcome.evidence
     assert any(event.kind == "error" for event in acp.read_event(line))
+
+
+def test_what_comes_behind_the_answer_is_no_part_of_its_message() -> None:
+    block = '```shunter-result\n{"status": "blocked", "summary": "no key"}\n```'
+    outcome = acp.find_outcome(an_end(SESSION, said(block), end(), said(" bye")))
+    assert (outcome.kind, outcome.summary) == ("blocked", "no key")
 
 
 def test_what_the_agent_says_of_limits_is_no_limit() -> None:
