@@ -15,6 +15,7 @@ from .contract import AUTH, CONTEXT_FULL, FAILED, LIMIT, OVERLOAD
 
 _TEXT_LIMIT = 8 * 1024  # characters; keeps every pattern cheap
 
+_NO_FILE = r"(?!\.[a-z])"  # usage_limit.py is a file that somebody works on
 _FAMILIES: Tuple[Tuple[str, Tuple[str, ...]], ...] = (
     (OVERLOAD, (r"not your usage limit", r"overloaded", r"at capacity", r"high demand")),
     (
@@ -30,13 +31,13 @@ _FAMILIES: Tuple[Tuple[str, Tuple[str, ...]], ...] = (
     (
         LIMIT,
         (
-            r"\b(usage|session|hour|hourly|daily|weekly|monthly|opus|sonnet|plan)[ _-]limits?\b",
-            r"\b(rate|requests?|spend|spending)[ _-]limits?\b",
+            r"\b(usage|session|hour|hourly|daily|weekly|monthly|opus|sonnet|plan)[ _-]limits?\b" + _NO_FILE,
+            r"\b(rate|requests?|spend|spending)[ _-]limits?\b" + _NO_FILE,
             r"\bhit your\b.{0,60}\blimits?\b",
             r"\blimits? (has been |was |is )?(reached|exceeded|hit)\b",
             r"\b(reached|exceeded|hit) (your|the|its) .{0,60}\blimits?\b",
-            r"\bquota\b",
-            r"insufficient_quota|resource_exhausted|usage_limit|rate_limit|billing_error",
+            r"(?<!disk )\bquota\b" + _NO_FILE,
+            r"insufficient_quota|resource_exhausted|(usage_limit|rate_limit)(?![a-z_]*\.[a-z])|billing_error",
             r"\b(free|extra|max) usage\b",
             r"\bout of credits\b",
             r"insufficient (balance|credits?|funds)",

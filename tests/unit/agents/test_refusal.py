@@ -66,6 +66,9 @@ SEEN = {
         "This model's maximum context length is 128000 tokens",
     ],
     "failed": [
+        "write error: Disk quota exceeded",
+        "error: file usage_limit.py line 429 failed",
+        "tests/rate_limit.rs: assertion failed",
         "There's an issue with the selected model (x). It may not exist or you may not have access to it.",
         "API Error: 400 reasoning `encrypted_content` was not issued to this caller",
         "[ede_diagnostic] result_type=user last_content_type=n/a stop_reason=tool_use",
