@@ -34,6 +34,7 @@ __all__ = [
 ]
 
 RECORD = "shunter-workspace"
+_MOVE_AWAY = "look at it and move it away; the next turn makes the workspace anew from the last result"
 
 
 @dataclass(frozen=True)
@@ -122,14 +123,15 @@ def _check_standing(path: str, record: WorkspaceRecord) -> bool:
     """False when there is nothing at the path; True for the workspace that was recorded; raises otherwise."""
     try:
         if not stat.S_ISDIR(os.lstat(path).st_mode):
-            raise ShunterError("WORKTREE_INCONSISTENT", f"{path} is no directory")
+            raise ShunterError("WORKTREE_INCONSISTENT", f"{path} is no directory", hint=_MOVE_AWAY)
         if not os.listdir(path):
             return False
     except FileNotFoundError:
         return False
     found = read_record(path)
     if found is None:
-        raise ShunterError("WORKTREE_INCONSISTENT", f"{path} holds files but no record of a workspace")
+        text = f"{path} holds files but no record of a workspace"
+        raise ShunterError("WORKTREE_INCONSISTENT", text, hint=_MOVE_AWAY)
     if found != record:
         raise ShunterError(
             "WORKTREE_INCONSISTENT",
