@@ -91,6 +91,12 @@ class TestOverload:
         assert launches(world) == ["first: do it", "first: do it", "resume s-1: do it"]
         assert "repeat 1 of 3 from the start" in history(world, task)
 
+    def test_after_work_that_no_line_told_of_the_session_is_asked_to_go_on(self, world):
+        plan(world, "bind edit overload", "edit well")
+        (shown,) = world.wait(submit(world), status=0)
+        assert "go on from there" in launches(world)[1]
+        assert world.git("show", f"{shown['ref']}:work.txt").splitlines() == ["more", "more"]
+
     def test_what_may_have_done_something_is_not_begun_anew(self, world):
         plan(world, "edit overload")
         task = submit(world)

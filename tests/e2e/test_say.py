@@ -183,6 +183,16 @@ class TestRefusals:
             "succeeded",
         ]
 
+    def test_a_program_that_could_not_be_started_had_no_follow_up(self, world):
+        world.configure(
+            more='[agents.mine]\nadapter = "exec"\ncommand = ["echo", \'{"sid": "s-1"}\']\n'
+            'resume = ["/missing", "{session_id}"]\nfields = { session = "sid" }\n'
+        )
+        task = world.json("submit", "-a", "mine", "--max-followups", "1", "first", "--wait", status=None)["id"]
+        for words in ("second", "third"):
+            ended = world.json("say", task, words, "--wait", status=69)
+            assert (ended["phrase"], ended["turn"]["error_code"]) == ("launch_failed", "AGENT_MISSING")
+
     def test_a_task_that_waits_is_not_spoken_to(self, world):
         world.configure(slots=1)
         busy = world.submit("sleep 60")
