@@ -211,6 +211,11 @@ class TestQuickFailures:
         plan(world, "well edit")
         assert world.run("submit", "-a", "other", "--wait", "another account")
         assert world.json("status", task)["phrase"] == "waiting"
+        told = world.run("wait", task, "--timeout", "1s", status=70).stderr.decode()
+        assert told.count(words) == 1
+        refused = world.run("submit", "-a", "scripted", "--no-wait", "five", status=75).stderr.decode()
+        assert "CAPACITY_BUSY" in refused and words in refused
+        assert len(world.json("list")) == 6
         assert len(launches(world)) == 4
         world.run("host", "enable", "local")
         world.wait(task, status=0)
