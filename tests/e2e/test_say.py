@@ -60,7 +60,7 @@ class TestFollowUps:
     def test_answers_by_number_and_in_words(self, world):
         task = world.submit(asking(*QUESTIONS), prompt="first")
         world.run("wait", task)
-        for wrong in (["3"], ["1=3"], ["1"], ["1=1", "1=2"], ["9=x"], ["2="]):
+        for wrong in (["3"], ["1=3"], ["1"], ["1=1", "1=2"], ["9=x"], ["2="], ["1=2"]):
             words = [word for each in wrong for word in ("--answer", each)]
             assert code_of(world.run("say", task, *words, "--json", status=64)) == "ANSWER_INVALID"
         words = ("--answer", "1=2", "--answer", "2=big = huge", "and be quick", "--wait")
@@ -192,6 +192,12 @@ class TestRefusals:
         for words in ("second", "third"):
             ended = world.json("say", task, words, "--wait", status=69)
             assert (ended["phrase"], ended["turn"]["error_code"]) == ("launch_failed", "AGENT_MISSING")
+
+    def test_why_there_is_no_session_is_told_as_it_was(self, world):
+        world.configure(more='[agents.claude]\ncommand = ["/missing"]\n')
+        task = world.json("submit", "-a", "claude", "first", "--wait", status=69)["id"]
+        done = world.run("say", task, "second", "--json", status=64)
+        assert code_of(done) == "SESSION_UNBOUND" and b"no message of task" in done.stderr
 
     def test_a_task_that_waits_is_not_spoken_to(self, world):
         world.configure(slots=1)

@@ -5,6 +5,7 @@ Everything that can be refused is refused before the message is stored; from the
 
 from __future__ import annotations
 
+import re
 import time
 import uuid
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from ..dispatch.job import launch_of
 from ..dispatch.stops import retry_rule
 from ..host.flock import hold_lock
 from ..model.brief import Brief
-from ..model.records import Row, Task, Turn
+from ..model.records import Row, Task, Turn, sanitised_summary
 from ..model.states import Step, TaskState, TurnState
 from ..policy.outcome import has_reached_agent, is_follow_up
 from ..policy.retry import judge_session
@@ -143,9 +144,11 @@ def _refuse_hopeless(home: Home, task: Task, turns: Sequence[Turn]) -> None:
 def _require_session(task: Task, turns: Sequence[Turn], brief: Brief) -> None:
     """An agent without sessions is simply run again. An id that we chose is no session before the agent began one."""
     first = launch_of(task, brief, session_id=None, permission=task.permission)
-    is_bound = task.session_id is not None and any(map(has_reached_agent, turns))
-    if (first.session is not None or first.session_id is not None) and not is_bound:
-        text = f"the agent of task {task.id} ended before it named a session"
+    was_reached = any(map(has_reached_agent, turns))
+    if (first.session is not None or first.session_id is not None) and (task.session_id is None or not was_reached):
+        text = f"no message of task {task.id} has reached its agent, so there is no session"
+        if was_reached:
+            text = f"the agent of task {task.id} ended before it named a session"
         hint = f"shunter say --fresh {task.id} … starts a new session on the same branch"
         raise ShunterError("SESSION_UNBOUND", text, hint=hint)
 
@@ -175,12 +178,15 @@ def _message(ask: SayAsk, last: Turn) -> str:
     if not ask.answers:
         return words
     questions = last.outcome.questions if last.outcome is not None else ()
-    answered = answer_questions(questions, ask.answers)
+    answered = answer_questions(questions, ask.answers, in_part=bool(words.strip()))
     return f"{answered}\n\n{words}" if words.strip() else answered
 
 
-def answer_questions(questions: Sequence[Question], answers: Sequence[str]) -> str:
-    """The prompt that answers them: each question with what was chosen. Raises ANSWER_INVALID."""
+def answer_questions(questions: Sequence[Question], answers: Sequence[str], *, in_part: bool = False) -> str:
+    """The prompt that answers them: each question with what was chosen. Raises ANSWER_INVALID.
+
+    `in_part`: there is a message as well, which may say what is left.
+    """
     if not questions:
         raise ShunterError("ANSWER_INVALID", "the last turn asked nothing", hint="say it without --answer")
     chosen: dict[int, str] = {}
@@ -189,6 +195,11 @@ def answer_questions(questions: Sequence[Question], answers: Sequence[str]) -> s
         if number in chosen:
             raise ShunterError("ANSWER_INVALID", f"question {number} is answered twice")
         chosen[number] = _option(number, questions[number - 1], words)
+    left = [number for number in range(1, len(questions) + 1) if number not in chosen]
+    if left and not in_part:
+        text = f"question {left[0]} is not answered: {sanitised_summary(questions[left[0] - 1].text)}"
+        hint = f"add --answer {left[0]}=…, or a message that says what is to be done about it"
+        raise ShunterError("ANSWER_INVALID", text, hint=hint)
     lines = []
     for number, words in sorted(chosen.items()):
         lines += [f"Question: {questions[number - 1].text}", f"Answer: {words}", ""]
@@ -197,9 +208,11 @@ def answer_questions(questions: Sequence[Question], answers: Sequence[str]) -> s
 
 def _split_answer(answer: str, questions: Sequence[Question]) -> tuple[int, str]:
     """`1=…` names its question; without that there must be only one."""
+    if len(questions) == 1 and answer.strip() in questions[0].options:
+        return 1, answer
     head, equals, rest = answer.partition("=")
-    if equals and head.strip().isdecimal():
-        number = int(head)
+    number = _number(head) if equals else None
+    if number is not None:
         if not 1 <= number <= len(questions):
             raise ShunterError("ANSWER_INVALID", f"--answer {answer}: there are questions 1 to {len(questions)}")
         return number, rest
@@ -210,15 +223,25 @@ def _split_answer(answer: str, questions: Sequence[Question]) -> tuple[int, str]
 
 
 def _option(number: int, question: Question, words: str) -> str:
+    """The text of an option comes before its number."""
     words = words.strip()
     if not words:
         raise ShunterError("ANSWER_INVALID", f"the answer to question {number} is empty")
-    if not words.isdecimal() or not question.options:
+    place = _number(words)
+    if place is None or not question.options or words in question.options:
         return words
-    if not 1 <= int(words) <= len(question.options):
+    if not 1 <= place <= len(question.options):
         text = f"question {number} has options 1 to {len(question.options)}, not {words}"
         raise ShunterError("ANSWER_INVALID", text)
-    return question.options[int(words) - 1]
+    return question.options[place - 1]
+
+
+def _number(words: str) -> int | None:
+    """None: no whole number. One that is too long for any list of ours counts as 0, which is in none."""
+    found = re.fullmatch(r"\s*([+-]?[0-9]+)\s*", words)
+    if found is None:
+        return None
+    return int(found[1]) if len(found[1]) < 10 else 0
 
 
 def _retold(home: Home, turns: Sequence[Turn]) -> str:
