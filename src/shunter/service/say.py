@@ -24,13 +24,11 @@ from ..store.briefs import brief_id, read_brief, remove_brief, write_brief
 from ..wire.errors import ShunterError
 from ..wire.ids import turn_id
 from ..wire.messages import Question
-from .actions import cancel_task
+from .actions import settle_waiting
 from .home import Home
 from .stops import account_of, warn_stopped
 from .submit import checked_prompt, requirements_of
-from .waiting import is_over, wait_for
 
-INTERRUPT_LIMIT_S = 120.0  # longer than any grace that the configuration allows for ending an agent
 RETOLD_CHARACTERS = 4000  # of each earlier prompt and summary
 
 
@@ -41,7 +39,7 @@ class SayAsk:
     task: str
     message: bytes | None
     answers: tuple[str, ...] = ()
-    interrupt: bool = False  # end the turn that is under way first
+    interrupt: bool = False  # end the turn that is under way; the message is stored at once and follows it
     fresh: bool = False  # a new session on the same branch, told what was said before
     actor: str = "user"
 
@@ -65,12 +63,12 @@ def say_to_task(home: Home, ask: SayAsk) -> Said:
     if not ask.fresh:
         _require_session(task, turns, former)
         _refuse_failing(home, task, turns)
-    if turns[-1].step != Step.SETTLED:
-        task, turns = _interrupted(home, task, turns[-1], wanted=ask.interrupt, actor=ask.actor)
-    if ask.fresh:
-        message = checked_prompt(f"{_retold(home, turns)}\n\n{message}".encode())
+    if turns[-1].step != Step.SETTLED and not ask.interrupt:
+        raise _busy(turns[-1])
     with hold_lock(str(home.places.state_dir / "say.lock")):  # a turn's number and its private file have one writer
-        turn = _store(home, ask, task, former, message)
+        turn = None
+        while turn is None:  # until the turn before it stays as it was seen
+            turn = _store(home, ask, task, former, message)
     fault = None
     try:
         home.wake()
@@ -79,11 +77,19 @@ def say_to_task(home: Home, ask: SayAsk) -> Said:
     return Said(home.store.load_task(task.id), turn, warn_stopped(home, task), fault)
 
 
-def _store(home: Home, ask: SayAsk, task: Task, former: Brief, message: str) -> Turn:
+def _store(home: Home, ask: SayAsk, task: Task, former: Brief, message: str) -> Turn | None:
+    """None: the last turn was open, and is over or repeated by now."""
     turns = home.store.load_turns(task.id)
-    if turns[-1].step != Step.SETTLED:
+    is_open = turns[-1].step != Step.SETTLED
+    if is_open and not ask.interrupt:
         raise _busy(turns[-1])
+    waits = home.store.load_follow_up(turns[-1])
+    if is_open and waits is not None:
+        hint = f"shunter wait {task.id}, or give it up with shunter cancel {task.id}"
+        raise ShunterError("TASK_BUSY", f"the message of turn {waits.number} is not delivered yet", hint=hint)
     _refuse_hopeless(home, home.store.load_task(task.id), turns)  # another follow-up may have come in between
+    if ask.fresh:
+        message = checked_prompt(f"{_retold(home, turns)}\n\n{message}".encode())
     number = len(turns) + 1
     turn = Turn(
         turn_id(task.id, number),
@@ -104,12 +110,19 @@ def _store(home: Home, ask: SayAsk, task: Task, former: Brief, message: str) -> 
         pinned_host=task.host,
     )
     write_brief(home.places.prompts_dir, turn.id, replace(former, prompt=message, new_session_id=str(uuid.uuid4())))
+    is_stored = False
     try:
-        home.store.add_turn(turn, row, actor=ask.actor)
-    except BaseException:
-        remove_brief(home.places.prompts_dir, turn.id)
-        raise
-    return turn
+        if not is_open:
+            home.store.add_turn(turn, row, actor=ask.actor)
+            is_stored = True
+        elif home.store.interrupt_turn(turn, row, actor=ask.actor, now=time.time()):
+            is_stored = True
+            if turns[-1].step == Step.WAITING:
+                settle_waiting(home, task, home.store.load_turn(turns[-1].id), actor=ask.actor)
+    finally:
+        if not is_stored:
+            remove_brief(home.places.prompts_dir, turn.id)
+    return turn if is_stored else None
 
 
 def _former_brief(home: Home, turns: Sequence[Turn]) -> Brief:
@@ -162,15 +175,6 @@ def _refuse_failing(home: Home, task: Task, turns: Sequence[Turn]) -> None:
         raise ShunterError(
             "SESSION_FAILING", f"the session of task {task.id} gets no further message: {words}", hint=hint
         )
-
-
-def _interrupted(home: Home, task: Task, turn: Turn, *, wanted: bool, actor: str) -> tuple[Task, list[Turn]]:
-    """The turn that is under way, ended cleanly with its work kept; only when that is wanted."""
-    if not wanted:
-        raise _busy(turn)
-    if not is_over(cancel_task(home, task.id, actor=actor)):
-        wait_for(home, [task.id], timeout_s=INTERRUPT_LIMIT_S)
-    return home.store.load_task(task.id), home.store.load_turns(task.id)
 
 
 def _message(ask: SayAsk, last: Turn) -> str:
@@ -254,7 +258,9 @@ def _retold(home: Home, turns: Sequence[Turn]) -> str:
             continue
         if not turn.repeat_number:
             told.append(f"\n[turn {turn.number}, asked]\n{prompt[:RETOLD_CHARACTERS]}")
-        if turn.outcome is not None:
+        if turn.step != Step.SETTLED:
+            told.append(f"[turn {turn.number}, interrupted before it was over]")
+        elif turn.outcome is not None:
             answer = turn.outcome.summary.strip() or turn.outcome.evidence
             told.append(f"[turn {turn.number}, ended as {turn.outcome.outcome}]\n{answer[:RETOLD_CHARACTERS]}")
             told += [f"[turn {turn.number}, question] {each.text}" for each in turn.outcome.questions]
