@@ -271,6 +271,57 @@ class TestRepeats:
         assert len(store.load_turns("task1")) == 1
 
 
+class TestInterrupts:
+    def message(self, number=2):
+        turn = replace(a_turn(a_task(), number), account="codex")
+        return turn, a_row(turn, pinned_host="local")
+
+    @pytest.mark.parametrize("task_state", [TaskState.OPEN, TaskState.LOST])
+    def test_the_message_is_kept_and_follows_whoever_settles_the_turn(self, open_it, task_state):
+        store = open_it()
+        former = at(store, Step.FETCHED)
+        turn, row = self.message()
+        assert store.interrupt_turn(turn, row, actor="you", now=29.0)
+        assert store.load_turn(former.id).cancel_actor == "you"
+        assert store.load_turns("task1") == [store.load_turn(former.id)]
+        store.close()
+        store = open_it()
+        assert store.load_follow_up(former) == turn
+        repeat = TestRepeats().repeat()
+        assert settle(store, former, task_state=task_state, repeat=repeat)
+        assert store.load_turns("task1")[1] == turn
+        assert store.load_task("task1").state == TaskState.QUEUED
+        assert [each.turn_id for each in store.waiting_rows(now=30.0)] == [turn.id]
+        assert store.load_follow_up(former) is None
+
+    def test_one_message_at_a_time_and_only_behind_the_open_turn(self, store):
+        settle(store, at(store, Step.FETCHED))
+        assert not store.interrupt_turn(*self.message(), actor="you", now=29.0)
+        open_turn, row = self.message()
+        store.add_turn(open_turn, row, actor="me")
+        assert not store.interrupt_turn(*self.message(), actor="you", now=29.0)
+        assert store.load_turn(open_turn.id).cancel_requested_at is None
+        assert store.interrupt_turn(*self.message(3), actor="you", now=29.0)
+        with fault("TASK_BUSY"):
+            store.interrupt_turn(*self.message(3), actor="me", now=29.5)
+
+    def test_a_cancel_gives_it_up(self, store):
+        former = at(store, Step.FETCHED)
+        store.interrupt_turn(*self.message(), actor="you", now=28.0)
+        store.request_cancel("task1", actor="me", now=29.0)
+        assert store.load_follow_up(former) is None
+        assert "the message of turn 2 is given up" in [event.reason for event in store.events_since(0)]
+        assert settle(store, former)
+        assert len(store.load_turns("task1")) == 1
+
+    def test_none_follows_in_a_task_that_never_ran(self, store):
+        former = submitted(store)
+        store.interrupt_turn(*self.message(), actor="you", now=29.0)
+        assert settle(store, former, state=TurnState.CANCELLED, task_state=TaskState.ABANDONED)
+        assert store.load_task("task1").state == TaskState.ABANDONED
+        assert store.load_follow_up(former) is None
+
+
 class TestAccounts:
     def ended(self, store, number, state, *, account="codex", now=30.0, outcome="failed"):
         task = a_task(number)

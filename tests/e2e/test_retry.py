@@ -91,6 +91,12 @@ class TestOverload:
         assert launches(world) == ["first: do it", "first: do it", "resume s-1: do it"]
         assert "repeat 1 of 3 from the start" in history(world, task)
 
+    def test_after_work_that_no_line_told_of_the_session_is_asked_to_go_on(self, world):
+        plan(world, "bind edit overload", "edit well")
+        (shown,) = world.wait(submit(world), status=0)
+        assert "go on from there" in launches(world)[1]
+        assert world.git("show", f"{shown['ref']}:work.txt").splitlines() == ["more", "more"]
+
     def test_what_may_have_done_something_is_not_begun_anew(self, world):
         plan(world, "edit overload")
         task = submit(world)
@@ -205,6 +211,11 @@ class TestQuickFailures:
         plan(world, "well edit")
         assert world.run("submit", "-a", "other", "--wait", "another account")
         assert world.json("status", task)["phrase"] == "waiting"
+        told = world.run("wait", task, "--timeout", "1s", status=70).stderr.decode()
+        assert told.count(words) == 1
+        refused = world.run("submit", "-a", "scripted", "--no-wait", "five", status=75).stderr.decode()
+        assert "CAPACITY_BUSY" in refused and words in refused
+        assert len(world.json("list")) == 6
         assert len(launches(world)) == 4
         world.run("host", "enable", "local")
         world.wait(task, status=0)

@@ -6,7 +6,7 @@ import json
 import shutil
 
 import pytest
-from e2e_world import World, eventually
+from e2e_world import World, eventually, kill
 
 LOG = "cat >> log.txt; echo >> log.txt; pwd >> places.txt"
 QUESTIONS = [{"text": "Colour?", "options": ["red", "blue"]}, {"text": "Size?", "options": []}]
@@ -23,6 +23,11 @@ def asking(*questions: dict) -> str:
     """An agent that writes down what it is told and asks."""
     result = {"status": "needs_input", "summary": "which?", "questions": questions, "files_changed": []}
     return f"{LOG}\ncat <<'END'\n```shunter-result\n{json.dumps(result)}\n```\nEND"
+
+
+def end_slowly(world: World) -> None:
+    """Long enough to do something else while an agent that ignores TERM is being ended."""
+    world.config.write_text(world.config.read_text().replace("term_grace_s = 1", "term_grace_s = 8"))
 
 
 def code_of(done) -> str:
@@ -60,7 +65,7 @@ class TestFollowUps:
     def test_answers_by_number_and_in_words(self, world):
         task = world.submit(asking(*QUESTIONS), prompt="first")
         world.run("wait", task)
-        for wrong in (["3"], ["1=3"], ["1"], ["1=1", "1=2"], ["9=x"], ["2="]):
+        for wrong in (["3"], ["1=3"], ["1"], ["1=1", "1=2"], ["9=x"], ["2="], ["1=2"]):
             words = [word for each in wrong for word in ("--answer", each)]
             assert code_of(world.run("say", task, *words, "--json", status=64)) == "ANSWER_INVALID"
         words = ("--answer", "1=2", "--answer", "2=big = huge", "and be quick", "--wait")
@@ -105,6 +110,30 @@ class TestFollowUps:
         assert world.git("show", f"{found['ref']}:log.txt").splitlines() == ["first", "second"]
         first, second = world.json("status", task)["turns"]
         assert (first["state"], second["state"]) == ("cancelled", "succeeded")
+
+    def test_a_message_that_interrupts_outlives_client_and_dispatcher(self, world):
+        end_slowly(world)
+        stubborn = f"{LOG}; grep -q second log.txt || {{ trap '' TERM; touch {world.marks}/holds; sleep 60; }}"
+        task = world.submit(stubborn, prompt="first")
+        eventually((world.marks / "holds").exists)
+        assert world.json("say", task, "--interrupt", "second")["number"] == 2
+        shown = world.json("status", task)
+        assert (shown["phrase"], len(shown["turns"]), len(shown["receipts"])) == ("cancelling", 1, 2)
+        assert code_of(world.run("say", task, "--interrupt", "third", "--json", status=64)) == "TASK_BUSY"
+        ((pid,),) = world.store("SELECT pid FROM leader")
+        kill(pid)
+        (found,) = world.wait(task, status=0)
+        assert world.git("show", f"{found['ref']}:log.txt").splitlines() == ["first", "second"]
+
+    def test_a_cancel_gives_up_the_message_that_interrupts(self, world):
+        end_slowly(world)
+        task = world.submit(f"{LOG}; trap '' TERM; touch {world.marks}/holds; sleep 60", prompt="first")
+        eventually((world.marks / "holds").exists)
+        world.run("say", task, "--interrupt", "second")
+        world.run("cancel", task)
+        assert len(world.json("status", task)["turns"]) == 1
+        world.run("close", task, "--discard")
+        assert not list((world.state / "prompts").iterdir())
 
     def test_a_fresh_session_is_told_what_was_said(self, world):
         task = world.submit(asking(QUESTIONS[0]), prompt="first")
@@ -182,6 +211,22 @@ class TestRefusals:
             "cancelled",
             "succeeded",
         ]
+
+    def test_a_program_that_could_not_be_started_had_no_follow_up(self, world):
+        world.configure(
+            more='[agents.mine]\nadapter = "exec"\ncommand = ["echo", \'{"sid": "s-1"}\']\n'
+            'resume = ["/missing", "{session_id}"]\nfields = { session = "sid" }\n'
+        )
+        task = world.json("submit", "-a", "mine", "--max-followups", "1", "first", "--wait", status=None)["id"]
+        for words in ("second", "third"):
+            ended = world.json("say", task, words, "--wait", status=69)
+            assert (ended["phrase"], ended["turn"]["error_code"]) == ("launch_failed", "AGENT_MISSING")
+
+    def test_why_there_is_no_session_is_told_as_it_was(self, world):
+        world.configure(more='[agents.claude]\ncommand = ["/missing"]\n')
+        task = world.json("submit", "-a", "claude", "first", "--wait", status=69)["id"]
+        done = world.run("say", task, "second", "--json", status=64)
+        assert code_of(done) == "SESSION_UNBOUND" and b"no message of task" in done.stderr
 
     def test_a_task_that_waits_is_not_spoken_to(self, world):
         world.configure(slots=1)

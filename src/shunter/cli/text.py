@@ -56,6 +56,11 @@ def clock(at: float) -> str:
     return time.strftime("%H:%M:%S" if then[:3] == time.localtime()[:3] else "%Y-%m-%d %H:%M:%S", then)
 
 
+def zone(at: float) -> str:
+    """The name of the zone that `clock` tells the time of, as it is called then."""
+    return time.localtime(at).tm_zone
+
+
 def age(seconds: float) -> str:
     """Two significant units at most: 8s, 3m, 2h 05m, 4d."""
     whole = max(0, int(seconds))

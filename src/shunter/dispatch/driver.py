@@ -28,7 +28,7 @@ from ..model.records import Event, Row, Task, Turn
 from ..model.states import UNDELIVERED, Step, TaskState, TurnState
 from ..policy.outcome import turn_state_of
 from ..policy.retry import Again, RetryRule, Stop, decide_again, did_nothing
-from ..store.briefs import brief_id, read_brief, remove_brief
+from ..store.briefs import brief_id, read_brief, remove_briefs
 from ..store.contract import Store
 from ..wire.errors import ShunterError
 from ..wire.ids import turn_id
@@ -404,8 +404,7 @@ class Driver:
         except ShunterError:
             return  # the task stays open; `close` says why when a person asks
         self.store.close_task(task.id, actor=ACTOR, reason=f"close-on {wanted}", now=time.time())
-        for each in self.store.load_turns(task.id):
-            remove_brief(self.places.prompts_dir, each.id)
+        remove_briefs(self.places.prompts_dir, self.store.load_turns(task.id))
 
     def close_after_push(self, task_id: str) -> None:
         """What a settled task waited with until origin had its branch."""
@@ -548,7 +547,7 @@ class Driver:
             error_text=worded(error) if error else None,
         )
         if first:
-            remove_brief(self.places.prompts_dir, turn.id)
+            remove_briefs(self.places.prompts_dir, [turn])
 
     def _certain(self, turn: Turn, state: str) -> None:
         self.store.mark_uncertain(

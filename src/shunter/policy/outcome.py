@@ -9,7 +9,7 @@ from ..model.records import Push, Turn
 from ..model.states import UNDELIVERED, Step, TurnState
 from ..wire.errors import CODES
 from ..wire.messages import End
-from .retry import did_nothing
+from .retry import did_nothing, did_something
 
 STATE_OF_OUTCOME = {
     contract.CANCELLED: TurnState.CANCELLED,
@@ -59,13 +59,18 @@ def is_follow_up(turn: Turn) -> bool:
 
 
 def has_reached_agent(turn: Turn) -> bool:
-    """Whether the agent took the turn's message, or may have: its program began with it and refused nothing at once."""
+    """Whether the agent took the turn's message, or may have: its program began with it and refused nothing at once.
+
+    A program that could not be started took nothing, and is not asked to prove it: it may have no count of its tools.
+    """
     end = turn.outcome
     if end is None:
         return turn.step != Step.SETTLED or turn.accepted_at is not None
-    if end.outcome in (contract.CANCELLED, contract.LAUNCH_FAILED) and turn.started_at is None:
+    if end.outcome == contract.LAUNCH_FAILED:
+        return did_something(end)
+    if end.outcome == contract.CANCELLED and turn.started_at is None:
         return False
-    return not (end.outcome in (contract.USAGE_ERROR, contract.LAUNCH_FAILED) and did_nothing(end))
+    return not (end.outcome == contract.USAGE_ERROR and did_nothing(end))
 
 
 def worst_status(turns: Sequence[Turn]) -> int:

@@ -51,9 +51,15 @@ class Stop(NamedTuple):
     words: str
 
 
+def did_something(end: End) -> bool:
+    """Known to have called a tool, got a token or changed its branch. What the workspace alone holds may be older."""
+    found = end.publication
+    return bool(end.tool_calls or end.usage.output_tokens or (found is not None and found.turn_commits))
+
+
 def did_nothing(end: End) -> bool:
-    """Known to have called no tool and got no token; what is not known may have been something."""
-    return end.tool_calls == 0 and not end.usage.output_tokens
+    """Known to have called no tool, and nothing else is known that it did; without a count it may have."""
+    return end.tool_calls == 0 and not did_something(end)
 
 
 def left_nothing(end: End) -> bool:

@@ -12,7 +12,7 @@ from ..git.transfer import import_kept, open_transfer
 from ..model.records import Task, Turn
 from ..model.states import UNDELIVERED, PushState, Step, TaskState, TurnState
 from ..policy.outcome import NOT_AT_HOME
-from ..store.briefs import remove_brief
+from ..store.briefs import remove_briefs
 from ..store.contract import Store
 from ..wire.errors import ShunterError
 from ..wire.messages import AttemptRef
@@ -45,7 +45,7 @@ def settle_waiting(home: Home, task: Task, turn: Turn, *, actor: str) -> None:
         reason="cancelled while waiting",
     )
     if settled and first:
-        remove_brief(home.places.prompts_dir, turn.id)
+        remove_briefs(home.places.prompts_dir, [turn])
         forget_task(home.places.transfer_dir, home.store.load_project(task).repo_id, task.id)
 
 
@@ -116,8 +116,7 @@ def close_task(home: Home, prefix: str, *, discard: bool, actor: str) -> ClosedT
             entry = home.host(task.host)
             kept = close_on_host(entry, task, delivered_oid=task.fetched_oid, actor=actor, force=discard)
         home.store.close_task(task.id, actor=actor, reason="discard" if discard else "closed", now=time.time())
-    for turn in home.store.load_turns(task.id):
-        remove_brief(home.places.prompts_dir, turn.id)
+    remove_briefs(home.places.prompts_dir, home.store.load_turns(task.id))
     repo_id = home.store.load_project(task).repo_id
     forget_task(home.places.transfer_dir, repo_id, task.id, kept_work=discard)
     return ClosedTask(load_view(home.store, task.id), tuple(kept))

@@ -5,6 +5,7 @@ Everything that can be refused is refused before the message is stored; from the
 
 from __future__ import annotations
 
+import re
 import time
 import uuid
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from ..dispatch.job import launch_of
 from ..dispatch.stops import retry_rule
 from ..host.flock import hold_lock
 from ..model.brief import Brief
-from ..model.records import Row, Task, Turn
+from ..model.records import Row, Task, Turn, sanitised_summary
 from ..model.states import Step, TaskState, TurnState
 from ..policy.outcome import has_reached_agent, is_follow_up
 from ..policy.retry import judge_session
@@ -23,13 +24,11 @@ from ..store.briefs import brief_id, read_brief, remove_brief, write_brief
 from ..wire.errors import ShunterError
 from ..wire.ids import turn_id
 from ..wire.messages import Question
-from .actions import cancel_task
+from .actions import settle_waiting
 from .home import Home
 from .stops import account_of, warn_stopped
 from .submit import checked_prompt, requirements_of
-from .waiting import is_over, wait_for
 
-INTERRUPT_LIMIT_S = 120.0  # longer than any grace that the configuration allows for ending an agent
 RETOLD_CHARACTERS = 4000  # of each earlier prompt and summary
 
 
@@ -40,7 +39,7 @@ class SayAsk:
     task: str
     message: bytes | None
     answers: tuple[str, ...] = ()
-    interrupt: bool = False  # end the turn that is under way first
+    interrupt: bool = False  # end the turn that is under way; the message is stored at once and follows it
     fresh: bool = False  # a new session on the same branch, told what was said before
     actor: str = "user"
 
@@ -64,12 +63,12 @@ def say_to_task(home: Home, ask: SayAsk) -> Said:
     if not ask.fresh:
         _require_session(task, turns, former)
         _refuse_failing(home, task, turns)
-    if turns[-1].step != Step.SETTLED:
-        task, turns = _interrupted(home, task, turns[-1], wanted=ask.interrupt, actor=ask.actor)
-    if ask.fresh:
-        message = checked_prompt(f"{_retold(home, turns)}\n\n{message}".encode())
+    if turns[-1].step != Step.SETTLED and not ask.interrupt:
+        raise _busy(turns[-1])
     with hold_lock(str(home.places.state_dir / "say.lock")):  # a turn's number and its private file have one writer
-        turn = _store(home, ask, task, former, message)
+        turn = None
+        while turn is None:  # until the turn before it stays as it was seen
+            turn = _store(home, ask, task, former, message)
     fault = None
     try:
         home.wake()
@@ -78,11 +77,19 @@ def say_to_task(home: Home, ask: SayAsk) -> Said:
     return Said(home.store.load_task(task.id), turn, warn_stopped(home, task), fault)
 
 
-def _store(home: Home, ask: SayAsk, task: Task, former: Brief, message: str) -> Turn:
+def _store(home: Home, ask: SayAsk, task: Task, former: Brief, message: str) -> Turn | None:
+    """None: the last turn was open, and is over or repeated by now."""
     turns = home.store.load_turns(task.id)
-    if turns[-1].step != Step.SETTLED:
+    is_open = turns[-1].step != Step.SETTLED
+    if is_open and not ask.interrupt:
         raise _busy(turns[-1])
+    waits = home.store.load_follow_up(turns[-1])
+    if is_open and waits is not None:
+        hint = f"shunter wait {task.id}, or give it up with shunter cancel {task.id}"
+        raise ShunterError("TASK_BUSY", f"the message of turn {waits.number} is not delivered yet", hint=hint)
     _refuse_hopeless(home, home.store.load_task(task.id), turns)  # another follow-up may have come in between
+    if ask.fresh:
+        message = checked_prompt(f"{_retold(home, turns)}\n\n{message}".encode())
     number = len(turns) + 1
     turn = Turn(
         turn_id(task.id, number),
@@ -103,12 +110,19 @@ def _store(home: Home, ask: SayAsk, task: Task, former: Brief, message: str) -> 
         pinned_host=task.host,
     )
     write_brief(home.places.prompts_dir, turn.id, replace(former, prompt=message, new_session_id=str(uuid.uuid4())))
+    is_stored = False
     try:
-        home.store.add_turn(turn, row, actor=ask.actor)
-    except BaseException:
-        remove_brief(home.places.prompts_dir, turn.id)
-        raise
-    return turn
+        if not is_open:
+            home.store.add_turn(turn, row, actor=ask.actor)
+            is_stored = True
+        elif home.store.interrupt_turn(turn, row, actor=ask.actor, now=time.time()):
+            is_stored = True
+            if turns[-1].step == Step.WAITING:
+                settle_waiting(home, task, home.store.load_turn(turns[-1].id), actor=ask.actor)
+    finally:
+        if not is_stored:
+            remove_brief(home.places.prompts_dir, turn.id)
+    return turn if is_stored else None
 
 
 def _former_brief(home: Home, turns: Sequence[Turn]) -> Brief:
@@ -143,9 +157,11 @@ def _refuse_hopeless(home: Home, task: Task, turns: Sequence[Turn]) -> None:
 def _require_session(task: Task, turns: Sequence[Turn], brief: Brief) -> None:
     """An agent without sessions is simply run again. An id that we chose is no session before the agent began one."""
     first = launch_of(task, brief, session_id=None, permission=task.permission)
-    is_bound = task.session_id is not None and any(map(has_reached_agent, turns))
-    if (first.session is not None or first.session_id is not None) and not is_bound:
-        text = f"the agent of task {task.id} ended before it named a session"
+    was_reached = any(map(has_reached_agent, turns))
+    if (first.session is not None or first.session_id is not None) and (task.session_id is None or not was_reached):
+        text = f"no message of task {task.id} has reached its agent, so there is no session"
+        if was_reached:
+            text = f"the agent of task {task.id} ended before it named a session"
         hint = f"shunter say --fresh {task.id} … starts a new session on the same branch"
         raise ShunterError("SESSION_UNBOUND", text, hint=hint)
 
@@ -161,26 +177,20 @@ def _refuse_failing(home: Home, task: Task, turns: Sequence[Turn]) -> None:
         )
 
 
-def _interrupted(home: Home, task: Task, turn: Turn, *, wanted: bool, actor: str) -> tuple[Task, list[Turn]]:
-    """The turn that is under way, ended cleanly with its work kept; only when that is wanted."""
-    if not wanted:
-        raise _busy(turn)
-    if not is_over(cancel_task(home, task.id, actor=actor)):
-        wait_for(home, [task.id], timeout_s=INTERRUPT_LIMIT_S)
-    return home.store.load_task(task.id), home.store.load_turns(task.id)
-
-
 def _message(ask: SayAsk, last: Turn) -> str:
     words = "" if ask.message is None else ask.message.decode("utf-8", "surrogateescape")
     if not ask.answers:
         return words
     questions = last.outcome.questions if last.outcome is not None else ()
-    answered = answer_questions(questions, ask.answers)
+    answered = answer_questions(questions, ask.answers, in_part=bool(words.strip()))
     return f"{answered}\n\n{words}" if words.strip() else answered
 
 
-def answer_questions(questions: Sequence[Question], answers: Sequence[str]) -> str:
-    """The prompt that answers them: each question with what was chosen. Raises ANSWER_INVALID."""
+def answer_questions(questions: Sequence[Question], answers: Sequence[str], *, in_part: bool = False) -> str:
+    """The prompt that answers them: each question with what was chosen. Raises ANSWER_INVALID.
+
+    `in_part`: there is a message as well, which may say what is left.
+    """
     if not questions:
         raise ShunterError("ANSWER_INVALID", "the last turn asked nothing", hint="say it without --answer")
     chosen: dict[int, str] = {}
@@ -189,6 +199,11 @@ def answer_questions(questions: Sequence[Question], answers: Sequence[str]) -> s
         if number in chosen:
             raise ShunterError("ANSWER_INVALID", f"question {number} is answered twice")
         chosen[number] = _option(number, questions[number - 1], words)
+    left = [number for number in range(1, len(questions) + 1) if number not in chosen]
+    if left and not in_part:
+        text = f"question {left[0]} is not answered: {sanitised_summary(questions[left[0] - 1].text)}"
+        hint = f"add --answer {left[0]}=…, or a message that says what is to be done about it"
+        raise ShunterError("ANSWER_INVALID", text, hint=hint)
     lines = []
     for number, words in sorted(chosen.items()):
         lines += [f"Question: {questions[number - 1].text}", f"Answer: {words}", ""]
@@ -197,9 +212,11 @@ def answer_questions(questions: Sequence[Question], answers: Sequence[str]) -> s
 
 def _split_answer(answer: str, questions: Sequence[Question]) -> tuple[int, str]:
     """`1=…` names its question; without that there must be only one."""
+    if len(questions) == 1 and answer.strip() in questions[0].options:
+        return 1, answer
     head, equals, rest = answer.partition("=")
-    if equals and head.strip().isdecimal():
-        number = int(head)
+    number = _number(head) if equals else None
+    if number is not None:
         if not 1 <= number <= len(questions):
             raise ShunterError("ANSWER_INVALID", f"--answer {answer}: there are questions 1 to {len(questions)}")
         return number, rest
@@ -210,15 +227,25 @@ def _split_answer(answer: str, questions: Sequence[Question]) -> tuple[int, str]
 
 
 def _option(number: int, question: Question, words: str) -> str:
+    """The text of an option comes before its number."""
     words = words.strip()
     if not words:
         raise ShunterError("ANSWER_INVALID", f"the answer to question {number} is empty")
-    if not words.isdecimal() or not question.options:
+    place = _number(words)
+    if place is None or not question.options or words in question.options:
         return words
-    if not 1 <= int(words) <= len(question.options):
+    if not 1 <= place <= len(question.options):
         text = f"question {number} has options 1 to {len(question.options)}, not {words}"
         raise ShunterError("ANSWER_INVALID", text)
-    return question.options[int(words) - 1]
+    return question.options[place - 1]
+
+
+def _number(words: str) -> int | None:
+    """None: no whole number. One that is too long for any list of ours counts as 0, which is in none."""
+    found = re.fullmatch(r"\s*([+-]?[0-9]+)\s*", words)
+    if found is None:
+        return None
+    return int(found[1]) if len(found[1]) < 10 else 0
 
 
 def _retold(home: Home, turns: Sequence[Turn]) -> str:
@@ -231,7 +258,9 @@ def _retold(home: Home, turns: Sequence[Turn]) -> str:
             continue
         if not turn.repeat_number:
             told.append(f"\n[turn {turn.number}, asked]\n{prompt[:RETOLD_CHARACTERS]}")
-        if turn.outcome is not None:
+        if turn.step != Step.SETTLED:
+            told.append(f"[turn {turn.number}, interrupted before it was over]")
+        elif turn.outcome is not None:
             answer = turn.outcome.summary.strip() or turn.outcome.evidence
             told.append(f"[turn {turn.number}, ended as {turn.outcome.outcome}]\n{answer[:RETOLD_CHARACTERS]}")
             told += [f"[turn {turn.number}, question] {each.text}" for each in turn.outcome.questions]

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from ..dispatch.stops import NO_STOPS, Stops, find_stops, retry_rule
 from ..model.records import Task, Turn
 from .home import Home
 
+if TYPE_CHECKING:
+    from ..fleet.config import HostConfig
+
 
 def account_of(task: Task) -> str | None:
     """The login that the agent will use; a command line on its own has none."""
-    if task.agent.startswith("exec:"):
+    return account_named(task.agent, task.options.env_profile)
+
+
+def account_named(agent: str, env_profile: str | None) -> str | None:
+    """`agent`: as a task keeps it."""
+    if agent.startswith("exec:"):
         return None
-    return f"{task.agent}@{task.options.env_profile}" if task.options.env_profile else task.agent
+    return f"{agent}@{env_profile}" if env_profile else agent
 
 
 def find_account_stops(home: Home, host: str, under_way: Iterable[Turn]) -> Stops:
@@ -31,17 +40,18 @@ def explain_stops(home: Home) -> list[str]:
     return [words for each in stops for words in (*each.stopped.values(), *each.tried.values())]
 
 
+def find_stopped(home: Home, account: str | None, hosts: Iterable[HostConfig]) -> dict[str, str]:
+    """Those of the hosts, by name, where the account gets no task, with the reason."""
+    if account is None:
+        return {}
+    rule, under_way = retry_rule(home.config), home.store.open_turns(waiting=False)
+    stops = {host.name: find_stops(home.store, host.name, [account], under_way, rule).stopped for host in hosts}
+    return {name: stopped[account] for name, stopped in stops.items() if stopped}
+
+
 def warn_stopped(home: Home, task: Task) -> tuple[str, ...]:
     """Why the task waits when its account is stopped on every host that may have it."""
-    account, pin = account_of(task), task.host or task.pinned_host
-    if account is None:
-        return ()
-    rule, under_way = retry_rule(home.config), home.store.open_turns(waiting=False)
-    words: list[str] = []
-    for host in home.config.hosts:
-        if host.enabled and pin in (None, host.name):
-            stopped = find_stops(home.store, host.name, [account], under_way, rule).stopped
-            if not stopped:
-                return ()
-            words += stopped.values()
-    return tuple(words)
+    pin = task.host or task.pinned_host
+    hosts = [host for host in home.config.hosts if host.enabled and pin in (None, host.name)]
+    stopped = find_stopped(home, account_of(task), hosts)
+    return tuple(stopped.values()) if len(stopped) == len(hosts) else ()

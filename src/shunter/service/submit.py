@@ -28,7 +28,7 @@ from ..wire.ids import new_task_id, turn_id
 from ..wire.messages import PROMPT_LIMIT_BYTES, Limits
 from .delivery import capabilities_of, check_delivery, refuse_incapable, warn_incapable, wished_delivery
 from .home import Home
-from .stops import account_of, warn_stopped
+from .stops import account_named, account_of, find_stopped, warn_stopped
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,8 @@ def submit_task(home: Home, ask: SubmitAsk) -> Submitted:
     rev, wip = wanted_base(config)
     wish = wished_delivery(config, wip=wip, branch=ask.publish_branch)
     if ask.no_wait:
-        refuse_when_busy(home, wanted_host)
+        account = account_named(sanitised_summary(choice.name), config.value("defaults.env_profile"))
+        refuse_when_busy(home, wanted_host, account)
     store = home.store  # opened before anything is written: a damaged store leaves nothing behind
     transfer = open_transfer(str(home.places.transfer_dir), repo)
     base = capture_base(repo, transfer, rev=rev, wip=wip, include=tuple(config.value("defaults.include")))
@@ -184,17 +185,23 @@ def refuse_disabled(home: Home, name: str) -> None:
         raise ShunterError("HOST_UNKNOWN", f"host {name} is switched off in the configuration", hint=hint)
 
 
-def refuse_when_busy(home: Home, host: str | None) -> None:
+def refuse_when_busy(home: Home, host: str | None, account: str | None) -> None:
     """CAPACITY_BUSY before any row, snapshot, lease or remote change exists (P15)."""
-    drained = {drain.host for drain in home.store.list_drains()} if home.places.store_file.exists() else set()
-    open_hosts = [each for each in home.config.hosts if each.enabled and each.name not in drained]
-    slots = sum(each.slots for each in open_hosts if host in (None, each.name))
+    hint = "without --no-wait the task is queued"
+    hosts = [each for each in home.config.hosts if each.enabled and host in (None, each.name)]
     taken = 0
     if home.places.store_file.exists():
-        taken = sum(1 for turn in home.store.open_turns() if host in (None, turn.host) or turn.host is None)
+        drained = {drain.host for drain in home.store.list_drains()}
+        hosts = [each for each in hosts if each.name not in drained]
+        stopped = find_stopped(home, account, hosts)
+        if hosts and len(stopped) == len(hosts):
+            raise ShunterError("CAPACITY_BUSY", "; ".join(stopped.values()), hint=hint)
+        hosts = [each for each in hosts if each.name not in stopped]
+        names = {None, *(each.name for each in hosts)}
+        taken = sum(turn.host in names for turn in home.store.open_turns())
+    slots = sum(each.slots for each in hosts)
     if taken >= slots:
-        text = f"{taken} turns are open for {slots} slots"
-        raise ShunterError("CAPACITY_BUSY", text, hint="without --no-wait the task is queued")
+        raise ShunterError("CAPACITY_BUSY", f"{taken} turns are open for {slots} slots", hint=hint)
 
 
 def _first_line(prompt: str) -> str:

@@ -27,6 +27,11 @@ class TaskDetail:
     turns: tuple[Turn, ...]
     attempts: tuple[Attempt, ...]
     events: tuple[Event, ...]
+    follow_up: Turn | None = None  # a message that waits for the end of the last turn
+
+    @property
+    def messages(self) -> tuple[Turn, ...]:
+        return self.turns if self.follow_up is None else (*self.turns, self.follow_up)
 
 
 @dataclass(frozen=True)
@@ -95,7 +100,8 @@ def load_detail(store: Store, prefix: str) -> TaskDetail:
     while more := store.events_since(events[-1].seq if events else 0, task_id=task.id):
         events += more
     view = view_task(store, task, turns[-1] if turns else None, store.load_push(task.id))
-    return TaskDetail(view, tuple(turns), tuple(attempts), tuple(events))
+    follow_up = store.load_follow_up(turns[-1]) if turns else None
+    return TaskDetail(view, tuple(turns), tuple(attempts), tuple(events), follow_up)
 
 
 @dataclass(frozen=True)

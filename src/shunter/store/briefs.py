@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..host.durable import is_full
@@ -49,3 +50,9 @@ def brief_id(turn: Turn) -> str:
 def remove_brief(directory: Path, of_turn: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         (directory / checked_id(of_turn)).unlink()
+
+
+def remove_briefs(directory: Path, turns: Sequence[Turn]) -> None:
+    """Of all turns of a task that gets no more, and of a message after them that was given up."""
+    for number in range(1, len(turns) + 2):
+        remove_brief(directory, turn_id(turns[0].task_id, number))

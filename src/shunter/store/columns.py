@@ -39,6 +39,11 @@ def read_turn(row: sqlite3.Row) -> Turn:
     return Turn(**values)
 
 
+def read_follow_up(task_id: str, row: sqlite3.Row) -> tuple[Turn, Row]:
+    where = f"task {task_id}: follow-up"
+    return loads(Turn, row["turn"], where=where, code=_DAMAGED), loads(Row, row["place"], where=where, code=_DAMAGED)
+
+
 def requirements_text(requirements: Requirements) -> str:
     """Equal requirements give equal text: that is what makes rows one shape."""
     return dumps(requirements)

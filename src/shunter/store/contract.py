@@ -137,8 +137,20 @@ class Store(Protocol):
         """Flag the task's open turn and return it as it was before; None when no turn is open. Raises TASK_UNKNOWN.
 
         The first request stands, repeating it changes nothing. A turn that still waits is then settled by the caller
-        (`settle_turn` from waiting with attempt None), one under way by its driver.
+        (`settle_turn` from waiting with attempt None), one under way by its driver. A message that was to follow the
+        turn is given up with it.
         """
+
+    def interrupt_turn(self, turn: Turn, row: Row, *, actor: str, now: float) -> bool:
+        """Ask for the end of the task's open turn, and keep `turn` and its row to come when that one is over: one
+        transaction, so that no message is lost with whoever said it. The brief of `turn` is written before.
+
+        False: the turn before it is not open (any more), nothing was changed. Raises TASK_BUSY where a message waits.
+        A turn that still waits is settled by the caller, as in `request_cancel`.
+        """
+
+    def load_follow_up(self, turn: Turn) -> Turn | None:
+        """The turn that comes when this one is over; None: no message waits for that."""
 
     def settle_turn(
         self,
@@ -159,7 +171,8 @@ class Store(Protocol):
 
         `tombstoned`: the host has promised that the attempt can never start; required at accepted for a turn that
         did not run. Compare-and-set as in `move_turn`. `repeat`: the next turn, which comes of itself; its row waits
-        at the end of the queue and the task is queued again. Left out when somebody has asked for a cancel meanwhile.
+        at the end of the queue and the task is queued again. Left out when somebody has asked for a cancel meanwhile; a
+        message that interrupted the turn comes instead, unless the task is abandoned.
         """
 
     # Queue

@@ -174,9 +174,12 @@ class TurnWrites:
                 code = facts.get("error_code") or turn.error_code
                 self._end_attempt(attempt_id, tombstoned=tombstoned, now=now, failure_code=code)
             self._delete_row(turn_id)
-            if repeat is not None and turn.cancel_requested_at is None:
+            following = self._take_follow_up(turn)
+            if following is None and turn.cancel_requested_at is None:
+                following = repeat
+            if following is not None and task_state != TaskState.ABANDONED:
                 task_state = TaskState.QUEUED
-                self._insert_turn(*repeat)
+                self._insert_turn(*following)
             self._move_task(self.load_task(turn.task_id), task_state, actor=actor, now=now, reason=reason)
         return True
 
@@ -208,11 +211,47 @@ class TurnWrites:
             if not found:
                 return None
             turn = columns.read_turn(found[0])
-            if self._run("request_cancel", {"id": turn.id, "actor": actor, "now": now}).rowcount == 1:
-                self._record([_event(turn, "cancel_requested", actor=actor, now=now)])
+            self._cancel(turn, actor=actor, now=now)
+            given_up = self._take_follow_up(turn)
+            if given_up is not None:
+                reason = f"the message of turn {given_up[0].number} is given up"
+                self._record([_event(turn, "cancel_requested", actor=actor, now=now, reason=reason)])
         return turn
 
+    def interrupt_turn(self, turn: Turn, row: Row, *, actor: str, now: float) -> bool:
+        with self._write():
+            found = self._records("load_open_turn", task_id=turn.task_id)
+            if not found or found[0]["number"] != turn.number - 1:
+                return False
+            present = columns.read_turn(found[0])
+            if self._follow_up(present) is not None:
+                raise ShunterError("TASK_BUSY", f"another message waits for the end of turn {present.number}")
+            self._cancel(present, actor=actor, now=now)
+            self._run("insert_follow_up", {"task_id": turn.task_id, "turn": dumps(turn), "place": dumps(row)})
+            reason = f"turn {turn.number} follows when this one is over"
+            self._record([_event(present, "interrupted", actor=actor, now=now, reason=reason)])
+        return True
+
+    def load_follow_up(self, turn: Turn) -> Turn | None:
+        found = self._follow_up(turn)
+        return found[0] if found is not None else None
+
     # Pieces of the transactions above
+
+    def _cancel(self, turn: Turn, *, actor: str, now: float) -> None:
+        if self._run("request_cancel", {"id": turn.id, "actor": actor, "now": now}).rowcount == 1:
+            self._record([_event(turn, "cancel_requested", actor=actor, now=now)])
+
+    def _follow_up(self, turn: Turn) -> tuple[Turn, Row] | None:
+        """What comes right behind the turn. Anything else was left by a dispatcher too old to know of follow-ups."""
+        found = self._records("load_follow_up", task_id=turn.task_id)
+        following = columns.read_follow_up(turn.task_id, found[0]) if found else None
+        return following if following is not None and following[0].number == turn.number + 1 else None
+
+    def _take_follow_up(self, turn: Turn) -> tuple[Turn, Row] | None:
+        found = self._follow_up(turn)
+        self._run("delete_follow_up", {"task_id": turn.task_id})
+        return found
 
     def _write_turn(
         self, turn: Turn, to_step: Step, state: TurnState, *, actor: str, now: float, reason: str | None, facts: Facts

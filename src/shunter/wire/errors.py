@@ -42,7 +42,7 @@ CODES: Dict[str, Code] = {
     "BRANCH_TAKEN": Code(64, False, "The branch belongs to another task, or to somebody else on origin."),
     "CAPABILITY_MISSING": Code(64, False, "The host that was asked for lacks what the task needs."),
     "FOLLOWUP_LIMIT": Code(64, False, "The task has had as many follow-ups as were allowed at submit."),
-    "SESSION_UNBOUND": Code(64, False, "The agent named no session that could be resumed."),
+    "SESSION_UNBOUND": Code(64, False, "There is no session of the agent that could be resumed."),
     "SESSION_FAILING": Code(64, False, "The last messages to the session failed without anything being done."),
     "ANSWER_INVALID": Code(64, False, "The answer fits no open question or none of its options."),
     # 69: not reachable before acceptance

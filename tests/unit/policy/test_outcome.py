@@ -9,7 +9,7 @@ import pytest
 from shunter.model.records import Turn
 from shunter.model.states import Step, TurnState
 from shunter.policy.outcome import has_reached_agent, is_follow_up
-from shunter.wire.messages import End, Usage
+from shunter.wire.messages import End, Publication, Usage
 
 RAN = Turn("t-2", "t", 2, TurnState.FAILED, Step.SETTLED, 1.0, accepted_at=2.0, started_at=3.0)
 
@@ -32,9 +32,14 @@ def ended(kind, **facts):
         (replace(ended("cancelled"), started_at=None), False),
         (ended("cancelled"), True),
         (replace(ended("launch_failed"), started_at=None), False),
+        (ended("launch_failed"), False),
+        (ended("launch_failed", publication=Publication("a" * 40, 3)), False),
+        (ended("launch_failed", publication=Publication("a" * 40, 3, turn_commits=1)), True),
+        (ended("launch_failed", tool_calls=1), True),
         (ended("usage_error", tool_calls=0), False),
         (ended("usage_error", tool_calls=0, usage=Usage(output_tokens=3)), True),
         (ended("usage_error"), True),
+        (ended("usage_error", tool_calls=0, publication=Publication("a" * 40, 1, turn_commits=1)), True),
     ],
 )
 def test_what_counts_as_a_follow_up(turn, counts):

@@ -37,6 +37,10 @@ def decided(turn, *, resumes=True, rule=RULE, spread=0.0):
         (an_end(usage=Usage(output_tokens=1)), False),
         (an_end(tool_calls=1), False),
         (an_end(tool_calls=None), False),
+        (an_end(publication=None), True),
+        (an_end(publication=replace(NOTHING, commits=2)), True),
+        (an_end(publication=replace(NOTHING, left_out=("a repository inside",))), True),
+        (an_end(publication=replace(NOTHING, turn_commits=1)), False),
     ],
 )
 def test_only_what_is_known_to_be_nothing_is_nothing(end, nothing):
@@ -123,7 +127,15 @@ def test_each_further_failure_doubles_the_pause_up_to_four_hours(count, pause_s)
     assert judged(*failures(*["failed"] * count)).until == NOW + pause_s
 
 
-@pytest.mark.parametrize("facts", [{"tool_calls": 1}, {"tool_calls": None}, {"usage": Usage(output_tokens=1)}])
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"tool_calls": 1},
+        {"tool_calls": None},
+        {"usage": Usage(output_tokens=1)},
+        {"publication": replace(NOTHING, turn_commits=1)},
+    ],
+)
 def test_a_failure_that_did_something_says_that_the_account_works(facts):
     worked = a_turn(an_end("failed", **facts), settled_at=NOW)
     assert judged(*failures("failed", "failed"), worked, *failures("failed", "auth")) is None

@@ -14,7 +14,7 @@ from ...service.view import TaskView, load_view
 from ...wire.errors import ShunterError
 from ...wire.messages import LimitNotice
 from ..output import emit, json_option, say, task_argument, view_record
-from ..text import clock, coloured, count, duration, phrase_colour, visible
+from ..text import clock, coloured, count, duration, phrase_colour, visible, zone
 
 
 @click.command("result")
@@ -71,9 +71,11 @@ def render_result(view: TaskView) -> str:
     if end.publication is not None:
         lines += _publication_lines(view)
     usage = end.usage
-    if usage.input_tokens is not None or usage.output_tokens is not None:
-        cost = f", ${usage.cost_usd:.4f}" if usage.cost_usd is not None else ""
-        lines.append(f"  tokens     {usage.input_tokens or 0} in, {usage.output_tokens or 0} out{cost}")
+    tokens = [(usage.input_tokens, "in"), (usage.output_tokens, "out")]
+    spent = [f"{number} {way}" for number, way in tokens if number is not None]
+    if spent:
+        spent += [f"${usage.cost_usd:.4f}"] if usage.cost_usd is not None else []
+        lines.append(f"  tokens     {', '.join(spent)}")
     if turn.repeat_number:
         lines.append(f"  note       repeat {turn.repeat_number} of {turn.repeat_limit}, after an overload")
     if end.agent_version is not None:
@@ -126,7 +128,7 @@ def limit_words(limit: LimitNotice) -> str:
     """Which window and when it ends, in this terminal's time zone."""
     window = limit.window.replace("_", "-") if limit.window else "not told which window"
     if limit.resets_at is not None:
-        return f"{window}, resets {clock(limit.resets_at)}"
+        return f"{window}, resets {clock(limit.resets_at)} {zone(limit.resets_at)}"
     return f"{window}, " + ("not told when it resets" if limit.renews else "waiting does not mend it")
 
 

@@ -25,7 +25,9 @@ from .submit import finish_waiting, read_prompt
     metavar="[QUESTION=]ANSWER",
     help="Answer a question of the last turn by the number of an option, or in words; may be repeated.",
 )
-@click.option("--interrupt", is_flag=True, help="End the turn that is under way first; its work is kept.")
+@click.option(
+    "--interrupt", is_flag=True, help="End the turn that is under way; its work is kept, the message follows it."
+)
 @click.option("--fresh", is_flag=True, help="Start a new session on the same branch, told what was said so far.")
 @click.option("--wait", is_flag=True, help="Block until the turn is over; the exit status is the agent's.")
 @json_option

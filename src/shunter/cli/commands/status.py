@@ -55,7 +55,7 @@ def _record(detail: TaskDetail, rejected: Rejected) -> dict[str, object]:
     return {
         **view_record(detail.view),
         "turns": encode(detail.turns),
-        "receipts": encode(tuple(receipt_of(turn) for turn in detail.turns)),
+        "receipts": encode(tuple(receipt_of(turn) for turn in detail.messages)),
         "attempts": [{**encode(attempt), "lease_token": None} for attempt in detail.attempts],  # a key is no fact
         "events": encode(detail.events),
         "rejected": [{"host": host, "code": reason.code, "words": reason.words} for host, reason in rejected],
@@ -86,9 +86,9 @@ def render_status(detail: TaskDetail, rejected: Rejected = ()) -> str:
     if turn is not None and turn.step != Step.SETTLED:
         lines.append(f"  now        {explain(detail)}")
     lines += [f"    {host + ':':<12} {visible(why.words)}" for host, why in rejected]
-    if len(detail.turns) > 1:
+    if len(detail.messages) > 1:
         lines.append("  messages")
-        lines += [f"    turn {each.number:<4} {explain_receipt(each)}" for each in detail.turns]
+        lines += [f"    turn {each.number:<4} {explain_receipt(each)}" for each in detail.messages]
     lines.append("  history")
     for event in detail.events[-12:]:
         kind = "push: " if event.kind == "push" else ""

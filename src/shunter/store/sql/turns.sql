@@ -89,6 +89,18 @@ WHERE id = :id AND attempt_id = :attempt_id AND step NOT IN ('waiting', 'settled
 UPDATE turns SET cancel_requested_at = :now, cancel_actor = :actor
 WHERE id = :id AND step <> 'settled' AND cancel_requested_at IS NULL;
 
+-- name: insert_follow_up
+-- The turn that comes once the open one is over, and its row, each as JSON.
+INSERT OR REPLACE INTO follow_ups (task_id, turn, place) VALUES (:task_id, :turn, :place);
+
+-- name: load_follow_up
+-- At most one a task.
+SELECT turn, place FROM follow_ups WHERE task_id = :task_id;
+
+-- name: delete_follow_up
+-- It has become a turn, or is not wanted any more.
+DELETE FROM follow_ups WHERE task_id = :task_id;
+
 -- name: insert_attempt
 -- A fresh attempt, before the host hears of it.
 INSERT INTO attempts (id, turn_id, number, host, state, created_at)

@@ -1,0 +1,48 @@
+"""What `result` tells of a turn that is over."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from shunter.cli.commands.result import limit_words, render_result
+from shunter.model.records import Task, Turn
+from shunter.model.states import Step, TaskState, TurnState
+from shunter.service.view import TaskView
+from shunter.wire.messages import End, LimitNotice, Usage
+
+TASK = Task("t", "title", "claude", TaskState.OPEN, "p", "r", "w", "a" * 40, "commit", "task/t", 1.0)
+
+
+@pytest.fixture
+def central_europe(monkeypatch):
+    monkeypatch.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("usage", "told"),
+    [
+        (Usage(input_tokens=3, output_tokens=5), ["  tokens     3 in, 5 out"]),
+        (Usage(output_tokens=5), ["  tokens     5 out"]),
+        (Usage(input_tokens=0, cost_usd=0.25), ["  tokens     0 in, $0.2500"]),
+        (Usage(), []),
+    ],
+)
+def test_only_the_tokens_that_are_known_are_told(usage, told):
+    turn = Turn(
+        "t-1", "t", 1, TurnState.SUCCEEDED, Step.SETTLED, 1.0, outcome=End("done", "exit status 0", usage=usage)
+    )
+    shown = render_result(TaskView(TASK, turn, "done", None)).splitlines()
+    assert [line for line in shown if "tokens" in line] == told
+
+
+@pytest.mark.parametrize(
+    ("at", "told"), [(1_500_000_000.0, "2017-07-14 04:40:00 CEST"), (1_484_000_000.0, "2017-01-09 23:13:20 CET")]
+)
+def test_the_end_of_a_limit_has_its_day_and_its_zone(central_europe, at, told):
+    assert limit_words(LimitNotice("limit reached", window="five_hour", resets_at=at)) == f"five-hour, resets {told}"
