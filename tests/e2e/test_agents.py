@@ -285,6 +285,7 @@ def test_over_acp_a_turn_that_is_interrupted_goes_on_in_its_session(project, age
     session = project.json("status", task)["session_id"]
     asked = len(scripted_model.requests)
     project.out("say", task, "--interrupt", "do something else")
+    eventually(lambda: project.json("status", task)["turn"]["number"] == 2, limit_s=60)
     eventually(lambda: len(scripted_model.requests) > asked, limit_s=120)
     project.out("cancel", task)
     (status,) = project.wait(task)
