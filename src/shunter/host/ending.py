@@ -19,7 +19,7 @@ from ..wire.errors import ShunterError
 from ..wire.messages import End, JobSpec, Publication, Usage
 from ..wire.record import changed
 from .bell import ring_sessions
-from .durable import is_full, json_line, write_durably
+from .durable import is_full, json_line, open_regular, write_durably
 from .flock import hold_lock
 from .layout import Layout
 from .ledger import Ledger
@@ -103,8 +103,9 @@ def publish_again(layout: Layout, ledger: Ledger, attempt_id: str) -> None:
 
 def _publish(layout: Layout, spec: JobSpec) -> Tuple[Optional[Publication], Optional[ShunterError]]:
     try:
-        with open(os.path.join(layout.job(spec.attempt_id), "turn_base"), encoding="ascii") as file:
-            turn_base = file.read().strip()
+        path = os.path.join(layout.job(spec.attempt_id), "turn_base")
+        with open(open_regular(path), encoding="ascii") as file:
+            turn_base = file.read(65).strip()
         found = publish_workspace(
             layout.workspace(spec.task_id),
             mirror=layout.mirror(spec.project_id),
@@ -214,7 +215,7 @@ def zone_of(job: str) -> tzinfo:
 
 def _last_message(job: str) -> Optional[str]:
     try:
-        with open(os.path.join(job, "last_message"), "rb") as file:
+        with open(open_regular(os.path.join(job, "last_message")), "rb") as file:
             return file.read(1 << 20).decode("utf-8", "replace")
     except OSError:
         return None
