@@ -56,7 +56,7 @@ from ..wire.messages import (
     TidyAsk,
 )
 from ..wire.record import changed
-from .bell import heard, open_bell
+from .bell import heard, open_bell, sweep_bells
 from .closing import close_task
 from .detached import spawn_detached
 from .durable import is_full, remove
@@ -323,6 +323,7 @@ class Session:
     def watch(self) -> None:
         poll = select.poll()
         bell = -1
+        sweep_bells(self.layout.run)
         try:
             bell = open_bell(self.layout.bell(os.getpid()))
             poll.register(bell, select.POLLIN)

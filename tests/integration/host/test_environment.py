@@ -92,6 +92,7 @@ def test_a_profile_that_others_may_read_is_refused(world: World, user_home: Path
     error = code_of(lambda: world.accept(attempt))
     assert error.code == "ENV_PROFILE_PERMISSIONS"
     assert error.hint == f"chmod 600 {path}"
+    assert not list(Path(world.layout.root, "jobs").iterdir())
     assert world.status(attempt).state == "unknown"
 
 
