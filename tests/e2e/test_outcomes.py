@@ -106,6 +106,8 @@ def test_a_program_that_is_not_there_is_named(world):
     record = json.loads(done.stdout)
     assert (record["phrase"], record["turn"]["error_code"]) == ("launch_failed", "AGENT_MISSING")
     assert "no-such-agent" in record["turn"]["error_text"]
+    assert record["turn"]["started_at"] is None
+    assert "took" not in world.out("result", record["id"])
 
 
 def test_a_time_limit_ends_the_turn_and_keeps_its_work(world):

@@ -254,7 +254,7 @@ class Driver:
         self._note_silence(turn, status.silent_s, status.asks)
         if status.state == "ended" and status.end is not None:
             return self._record_end(turn, status, status.end)
-        if status.state in ("launched", "exited") and turn.step == Step.ACCEPTED:
+        if status.launched_at is not None and turn.step == Step.ACCEPTED:  # what never started goes straight to its end
             return self._move(turn, Step.RUNNING, reason=None, started_at=status.launched_at)
         if status.state in ("unknown", "tombstoned"):
             raise ShunterError("TURN_LOST", f"host {entry.name} knows nothing of attempt {attempt_id}")

@@ -37,11 +37,8 @@ def heard(fd: int) -> set[str]:
 
 def ring(path: str, word: str) -> bool:
     """Whether somebody listens; a bell whose listener died is taken down."""
-    try:
-        fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as exc:
-        if exc.errno == errno.ENXIO:
-            remove(path)
+    fd = _open_heard(path)
+    if fd < 0:
         return False
     try:
         os.write(fd, (word + "\n").encode())
@@ -52,12 +49,32 @@ def ring(path: str, word: str) -> bool:
     return True
 
 
+def _open_heard(path: str) -> int:
+    """To ring with; -1 when nobody listens."""
+    try:
+        return os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as exc:
+        if exc.errno == errno.ENXIO:
+            remove(path)
+        return -1
+
+
 def ring_sessions(run_dir: str, word: str) -> None:
     """Tell every open session of the host that something changed; nobody listening is no error."""
+    for path in _bells(run_dir):
+        ring(path, word)
+
+
+def sweep_bells(run_dir: str) -> None:
+    """Take down what killed sessions left, without a sound."""
+    for path in _bells(run_dir):
+        fd = _open_heard(path)
+        if fd >= 0:
+            os.close(fd)
+
+
+def _bells(run_dir: str) -> list[str]:
     try:
-        names = os.listdir(run_dir)
+        return [os.path.join(run_dir, name) for name in os.listdir(run_dir) if name.endswith(SUFFIX)]
     except OSError:
-        return
-    for name in names:
-        if name.endswith(SUFFIX):
-            ring(os.path.join(run_dir, name), word)
+        return []

@@ -1,9 +1,13 @@
-"""A small file that is there complete or not at all, also after a power cut. `os` and nothing else: see supervisor."""
+"""Small files: there complete or not at all, also after a power cut, and read without trust in what stands there.
+
+`os` and what comes with it, nothing else: see supervisor.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
+import stat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -92,6 +96,34 @@ def sync_directory(path: str) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def open_regular(path: str, *, follows_links: bool = False) -> int:
+    """A descriptor to read a regular file with; OSError for all else. Waits for no pipe: an agent may have made one."""
+    links = 0 if follows_links else os.O_NOFOLLOW
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | links)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "not a regular file", path)
+    return fd
+
+
+def is_unusable(exc: OSError) -> bool:
+    """Whether it tells that no file can be read at the place, and not of a want of descriptors or memory."""
+    absent = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.EINVAL)
+    return exc.errno in absent or isinstance(exc, PermissionError)
+
+
+def read_regular(path: str, limit_bytes: int) -> bytes | None:
+    """Content of a regular file of at most `limit_bytes`, else None. Follows no link. Raises OSError for a want."""
+    try:
+        fd = open_regular(path)
+    except OSError as exc:
+        if not is_unusable(exc):
+            raise
+        return None
+    with open(fd, "rb") as file:
+        return file.read() if os.fstat(fd).st_size <= limit_bytes else None
 
 
 def remove(path: str) -> None:

@@ -19,7 +19,7 @@ from ..wire.errors import ShunterError
 from ..wire.messages import End, JobSpec, Publication, Usage
 from ..wire.record import changed
 from .bell import ring_sessions
-from .durable import is_full, json_line, write_durably
+from .durable import is_full, json_line, open_regular, write_durably
 from .flock import hold_lock
 from .layout import Layout
 from .ledger import Ledger
@@ -123,8 +123,8 @@ def _publish(layout: Layout, spec: JobSpec) -> Tuple[Optional[Publication], Opti
 
 def _turn_base(job: str) -> str:
     """The commit that the workspace stood at when the turn began."""
-    with open(os.path.join(job, "turn_base"), encoding="ascii") as file:
-        return file.read().strip()
+    with open(open_regular(os.path.join(job, "turn_base")), encoding="ascii") as file:
+        return file.read(65).strip()
 
 
 def _judge(
@@ -220,7 +220,7 @@ def zone_of(job: str) -> tzinfo:
 
 def _last_message(job: str) -> Optional[str]:
     try:
-        with open(os.path.join(job, "last_message"), "rb") as file:
+        with open(open_regular(os.path.join(job, "last_message")), "rb") as file:
             return file.read(1 << 20).decode("utf-8", "replace")
     except OSError:
         return None

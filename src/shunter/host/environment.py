@@ -20,7 +20,7 @@ from typing import Dict, List, Optional
 
 from ..wire.errors import ShunterError
 from ..wire.ids import is_host_name, new_nonce
-from .durable import write_durably
+from .durable import open_regular, write_durably
 from .layout import Layout
 
 KEPT_S = 900
@@ -116,7 +116,7 @@ def load_account_environment(layout: Layout) -> Dict[str, str]:
     try:
         fresh = 0 <= time.time() - os.stat(path).st_mtime < KEPT_S
         if fresh:
-            with open(path, "rb") as file:
+            with open(open_regular(path), "rb") as file:
                 pairs = file.read().split(b"\0")
             return dict(os.fsdecode(pair).partition("=")[::2] for pair in pairs if pair)
     except OSError:
@@ -148,7 +148,7 @@ def load_profile(name: str) -> Dict[str, str]:
         raise ShunterError("ENV_PROFILE_UNKNOWN", f"{name!r} is not a profile name: lower case, digits, . _ -")
     path = os.path.join(profiles_directory(), name + ".env")
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(open_regular(path, follows_links=True), encoding="utf-8") as file:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
             if mode & 0o077:
                 text = f"{path} has mode {mode:04o}, others may read it"
@@ -157,7 +157,8 @@ def load_profile(name: str) -> Dict[str, str]:
     except FileNotFoundError as exc:
         raise ShunterError("ENV_PROFILE_UNKNOWN", f"no profile {path}") from exc
     except (OSError, UnicodeDecodeError) as exc:
-        raise ShunterError("ENV_PROFILE_UNKNOWN", f"{path}: {exc}") from exc
+        reason = exc.strerror if isinstance(exc, OSError) else exc
+        raise ShunterError("ENV_PROFILE_UNKNOWN", f"{path}: {reason}") from exc
     found = {}
     for number, line in enumerate(lines, 1):
         text = line.strip()

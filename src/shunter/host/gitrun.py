@@ -17,7 +17,7 @@ import subprocess
 from typing import IO, Dict, Iterable, Iterator, List, Mapping, NamedTuple, NoReturn, Optional, Sequence, Tuple, Union
 
 from ..wire.errors import ShunterError
-from .durable import is_full
+from .durable import is_full, remove
 
 Argument = Union[str, bytes]
 
@@ -236,7 +236,8 @@ def alternates_line(objects_dir: str) -> str:
 def write_atomically(path: str, data: bytes, *, mode: int = 0o644, temporary: Optional[str] = None) -> None:
     """Replace a file by rename, so that a reader or a crash sees the old or the new content, never a part."""
     temporary = temporary or f"{path}.{os.getpid()}.new"
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, mode)
+    remove(temporary)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)

@@ -57,7 +57,11 @@ def accept_attempt(layout: Layout, ledger: Ledger, ask: AcceptAsk) -> AttemptSta
             notices = workspace.notices
             if workspace.created and spec.number > 1:
                 notices = ("the workspace was gone and was made anew from the last result", *notices)
-            write_job(layout, spec, prompt=ask.prompt, turn_base=before or spec.base_oid)
+            try:
+                write_job(layout, spec, prompt=ask.prompt, turn_base=before or spec.base_oid)
+            except BaseException:
+                remove_tree(layout.job(spec.attempt_id))
+                raise
             ledger.accept(spec, ask.token, notices)
         status = read_status(layout, ledger, spec.attempt_id)
         if status.state == "accepted":

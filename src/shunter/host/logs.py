@@ -7,10 +7,12 @@ then read is the next one, behind a gap.
 from __future__ import annotations
 
 import os
+import stat
 from binascii import b2a_base64
 from typing import Iterator, List, NamedTuple, Optional, Tuple
 
 from ..wire.messages import LogChunk
+from .durable import is_unusable, open_regular
 from .output import TIMES, spacing_s
 
 READ_BYTES = 1 << 20
@@ -29,12 +31,14 @@ def find_pieces(path: str) -> List[Piece]:
     found = []
     for entry in os.listdir(directory) if os.path.isdir(directory) else ():
         head, at, offset = entry.partition("@")
-        if head == name and (offset.isdigit() or not at):
+        if head == name and (offset.isdecimal() or not at):
             full = os.path.join(directory, entry)
             try:
-                found.append(Piece(int(offset or 0), os.stat(full).st_size, full))
+                about = os.lstat(full)
             except FileNotFoundError:
-                pass  # an old piece that went just now
+                continue  # an old piece that went just now
+            if stat.S_ISREG(about.st_mode):  # an agent may put anything here
+                found.append(Piece(int(offset or 0), about.st_size, full))
     return sorted(found)
 
 
@@ -88,8 +92,10 @@ def read_chunk(path: str, offset: int, limit: int, *, total: Optional[int]) -> L
 
 def _read_at(path: str, offset: int, limit: int) -> bytes:
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
+        fd = open_regular(path)
+    except OSError as exc:
+        if not is_unusable(exc):
+            raise
         return b""
     try:
         return os.pread(fd, limit, offset)
@@ -127,14 +133,17 @@ def read_lines(path: str) -> Iterator[bytes]:
 
 def _blocks(path: str) -> Iterator[bytes]:
     try:
-        with open(path, "rb", 0) as file:
-            while True:
-                data = file.read(READ_BYTES)
-                if not data:
-                    return
-                yield data
-    except FileNotFoundError:
+        fd = open_regular(path)
+    except OSError as exc:
+        if not is_unusable(exc):
+            raise
         return
+    with open(fd, "rb", 0) as file:
+        while True:
+            data = file.read(READ_BYTES)
+            if not data:
+                return
+            yield data
 
 
 def read_tail(path: str, limit: int) -> bytes:

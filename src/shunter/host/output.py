@@ -14,7 +14,8 @@ from .durable import remove, write_all
 
 TIMES = "times."  # and the stream's name
 LINE_LIMIT = 1 << 18  # a longer line is not searched for the session id
-NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+# Neither follows a link nor waits for the reader of a pipe: what an agent put in the way of a piece makes a gap.
+NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class Log:
@@ -70,7 +71,7 @@ def _opened(path: str) -> int:
     try:
         return os.open(path, NEW_FILE, 0o600)
     except OSError:
-        return -1  # no room for a name: every write fails and is a gap
+        return -1  # no room for a name, say: every write fails and is a gap
 
 
 class Times:

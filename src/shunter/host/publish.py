@@ -22,6 +22,7 @@ from ..wire.record import dataclass
 from .flock import hold_lock
 from .gitrun import os_errors, run_git, write_atomically
 from .mirror import bring_objects, kept_prefix, move_ref, result_ref
+from .pipes import unheld_by_pipes
 from .refs import published_head
 from .snapshot import PrivateIndex, Source, private_index, really_changed, write_tree
 from .view import Commit, View, is_real_directory, open_view
@@ -61,7 +62,7 @@ def publish_workspace(
     )
     failing = os_errors("PUBLISH_FAILED", f"the workspace {workspace} could not be published")
     lock = hold_lock(os.path.join(parent, f".{name}.lock"))
-    with failing, lock, open_view(workspace, mirror, object_format) as view:
+    with failing, lock, unheld_by_pipes(workspace), open_view(workspace, mirror, object_format) as view:
         head, leftover = job.bring_in(view)
         kept = job.keep_other_work(view, head)
     return job.describe(head, turn_base_oid, leftover_committed=leftover, kept=kept)

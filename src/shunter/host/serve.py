@@ -56,7 +56,7 @@ from ..wire.messages import (
     TidyAsk,
 )
 from ..wire.record import changed
-from .bell import heard, open_bell
+from .bell import heard, open_bell, sweep_bells
 from .closing import close_task
 from .detached import spawn_detached
 from .durable import is_full, remove
@@ -323,6 +323,7 @@ class Session:
     def watch(self) -> None:
         poll = select.poll()
         bell = -1
+        sweep_bells(self.layout.run)
         try:
             bell = open_bell(self.layout.bell(os.getpid()))
             poll.register(bell, select.POLLIN)
@@ -377,7 +378,11 @@ class Session:
     def start_recovery(self, attempt_id: str) -> subprocess.Popen[bytes]:
         """A process of its own, so that it survives the session."""
         log = os.path.join(self.layout.job(attempt_id), "supervisor.log")
-        with open(log if os.path.isdir(os.path.dirname(log)) else os.devnull, "ab") as file:
+        try:
+            fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+        except OSError:  # the job's directory is gone, or an agent put something else there
+            fd = os.open(os.devnull, os.O_WRONLY)
+        with open(fd, "ab") as file:
             return spawn_detached(python_argv("recovery", self.layout.root, attempt_id), output=file)
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any, Dict, NamedTuple, Optional
 
+from .durable import is_unusable, open_regular
 from .layout import Layout
+
+LIMIT_BYTES = 65536
 
 
 class Exited(NamedTuple):
@@ -34,12 +37,8 @@ class Launched(NamedTuple):
 
 
 def _read_signal(layout: Layout, attempt_id: str, kind: str, nonce: str) -> Optional[Dict[str, Any]]:
-    try:
-        with open(layout.signal(attempt_id, kind), "rb") as file:
-            body = json.loads(file.read())
-    except (FileNotFoundError, ValueError):
-        return None
-    if not isinstance(body, dict) or body.get("nonce") != nonce or body.get("attempt") != attempt_id:
+    body = _read_object(layout.signal(attempt_id, kind))
+    if body is None or body.get("nonce") != nonce or body.get("attempt") != attempt_id:
         return None  # a wrong nonce counts as none
     return body
 
@@ -63,9 +62,19 @@ def read_launched(layout: Layout, attempt_id: str, nonce: str) -> Optional[Launc
 
 def read_supervisor(layout: Layout, attempt_id: str) -> Optional[Dict[str, Any]]:
     """{pid, start_time, boot_id} of the supervisor, once it introduced itself: from then on it may have launched."""
+    body = _read_object(layout.job(attempt_id) + "/supervisor")
+    return body if body is not None and isinstance(body.get("pid"), int) else None
+
+
+def _read_object(path: str) -> Optional[Dict[str, Any]]:
+    """None for what supervisors do not write: an agent can reach these files."""
     try:
-        with open(layout.job(attempt_id) + "/supervisor", "rb") as file:
-            body = json.loads(file.read())
-        return body if isinstance(body.get("pid"), int) else None
-    except (FileNotFoundError, ValueError, AttributeError):
+        with open(open_regular(path), "rb") as file:
+            body = json.loads(file.read(LIMIT_BYTES))
+    except (ValueError, RecursionError):
         return None
+    except OSError as exc:
+        if isinstance(exc, PermissionError) or not is_unusable(exc):
+            raise  # no evidence: nothing follows from it
+        return None
+    return body if isinstance(body, dict) else None

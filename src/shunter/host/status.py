@@ -12,7 +12,7 @@ from ..wire.codec import decode, loads
 from ..wire.errors import ShunterError
 from ..wire.messages import AttemptStatus, End, JobSpec
 from .bell import ring
-from .durable import write_durably
+from .durable import read_regular, write_durably
 from .identity import DEAD, judge_process
 from .layout import Layout
 from .ledger import Ledger
@@ -81,9 +81,8 @@ def open_question(layout: Layout, spec: JobSpec) -> Optional[str]:
 
 def read_session(layout: Layout, task_id: str) -> Optional[str]:
     try:
-        with open(layout.session(task_id), encoding="utf-8") as file:
-            return file.read().strip() or None
-    except FileNotFoundError:
+        return (read_regular(layout.session(task_id), 4096) or b"").decode().strip() or None
+    except UnicodeDecodeError:
         return None
 
 

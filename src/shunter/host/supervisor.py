@@ -25,7 +25,7 @@ import sys
 import time
 
 from .bell import heard, open_bell, ring_sessions
-from .durable import create_durably, is_full, json_line, write_durably
+from .durable import create_durably, is_full, json_line, open_regular, write_durably
 from .output import Log, SessionSearch, Times
 
 CHUNK = 65536
@@ -57,7 +57,7 @@ class Spec:
 
 
 def read_start(job: str) -> Spec:
-    with open(os.path.join(job, "start"), "rb", 0) as file:
+    with open(open_regular(os.path.join(job, "start")), "rb", 0) as file:
         return Spec(file.read())
 
 

@@ -14,7 +14,7 @@ import stat
 from typing import FrozenSet, Iterator, List, Optional, Set, Tuple
 
 from ..wire.record import dataclass
-from .durable import make_scratch
+from .durable import make_scratch, read_regular
 from .gitrun import alternates_line, run_git, write_atomically
 from .remove import remove_tree
 from .workspace import copy_shallow
@@ -137,16 +137,3 @@ def is_real_directory(path: str) -> bool:
         return stat.S_ISDIR(os.lstat(path).st_mode)
     except OSError:
         return False
-
-
-def read_regular(path: str, limit_bytes: int) -> Optional[bytes]:
-    """Content of a regular file of at most `limit_bytes`, else None. Follows no link, waits for no pipe."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return None
-    with os.fdopen(descriptor, "rb") as file:
-        found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode) or found.st_size > limit_bytes:
-            return None
-        return file.read(limit_bytes)

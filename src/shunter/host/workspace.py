@@ -17,7 +17,7 @@ from ..wire import codec
 from ..wire.errors import ShunterError
 from ..wire.ids import checked_id, checked_oid
 from ..wire.record import dataclass
-from .durable import make_scratch
+from .durable import make_scratch, read_regular
 from .flock import hold_lock
 from .gitrun import GitResult, alternates_line, failure_line, is_disk_full, os_errors, run_git, write_atomically
 from .remove import Unremoved, remove_tree
@@ -112,10 +112,10 @@ def _ensure(
 
 def read_record(path: str) -> Optional[WorkspaceRecord]:
     """The record of the workspace at `path`; None when there is none or it cannot be read."""
+    file = os.path.join(path, ".git", RECORD)
     try:
-        with open(os.path.join(path, ".git", RECORD), "rb") as file:
-            return codec.loads(WorkspaceRecord, file.read(65_536), where=file.name)
-    except (OSError, ShunterError):
+        return codec.loads(WorkspaceRecord, read_regular(file, 65_536) or b"", where=file)
+    except ShunterError:
         return None
 
 
@@ -267,11 +267,8 @@ def _notices(path: str) -> Tuple[str, ...]:
             submodule = entry.partition(b"\n")[2]
             if not _has_files(os.path.join(os.fsencode(path), submodule)):
                 notices.append(f"submodule {os.fsdecode(submodule)} is not populated")
-    attributes = os.path.join(path, ".gitattributes")
-    if os.path.isfile(attributes) and not os.path.islink(attributes):
-        with open(attributes, "rb") as file:
-            if b"filter=lfs" in file.read(1 << 20):
-                notices.append("files under Git LFS are pointers: their contents are not transferred")
+    if b"filter=lfs" in (read_regular(os.path.join(path, ".gitattributes"), 1 << 20) or b""):
+        notices.append("files under Git LFS are pointers: their contents are not transferred")
     return tuple(notices)
 
 

@@ -57,7 +57,7 @@ CODES: Dict[str, Code] = {
     "LEDGER_UNAVAILABLE": Code(69, True, "The host's ledger could not be opened."),
     "LEDGER_NEWER": Code(69, False, "The host's ledger was written by a newer version; nothing was changed."),
     "LEDGER_DAMAGED": Code(69, False, "The host's ledger is damaged; nothing was changed."),
-    "ENV_PROFILE_UNKNOWN": Code(69, False, "The host has no environment profile of that name."),
+    "ENV_PROFILE_UNKNOWN": Code(69, False, "The host has no environment profile of that name, or it cannot be read."),
     "ENV_PROFILE_PERMISSIONS": Code(69, False, "An environment profile can be read by others; its mode must be 0600."),
     "AGENT_MISSING": Code(69, False, "The agent's program is not on the host."),
     "ORIGIN_UNREACHABLE": Code(69, True, "Origin did not answer."),

@@ -92,6 +92,7 @@ def test_a_profile_that_others_may_read_is_refused(world: World, user_home: Path
     error = code_of(lambda: world.accept(attempt))
     assert error.code == "ENV_PROFILE_PERMISSIONS"
     assert error.hint == f"chmod 600 {path}"
+    assert not list(Path(world.layout.root, "jobs").iterdir())
     assert world.status(attempt).state == "unknown"
 
 
@@ -108,6 +109,27 @@ def test_a_line_that_is_no_assignment_is_named(world: World, user_home: Path, li
     error = code_of(lambda: world.accept(attempt))
     assert error.code == "ENV_PROFILE_UNKNOWN" and f"{path}, line 2" in error.text
     assert line not in error.text
+
+
+def test_a_profile_is_a_file_or_a_link_to_one(world: World, user_home: Path) -> None:
+    path = a_profile(user_home, "A=b\n")
+    moved = path.rename(user_home / "elsewhere")
+    path.symlink_to(moved)
+    assert environment_seen(world, env_profile="work")["A"] == "b"
+    moved.unlink()
+    os.mkfifo(moved, 0o600)
+    attempt = world.prepare("true", env_profile="work")
+    error = code_of(lambda: world.accept(attempt))
+    assert error.code == "ENV_PROFILE_UNKNOWN" and error.text.endswith(f"{path}: not a regular file")
+    assert world.status(attempt).state == "unknown"
+    assert environment.list_profiles() == {}
+
+
+def test_a_pipe_in_place_of_the_kept_environment_is_replaced(world: World) -> None:
+    world.layout.make()
+    os.mkfifo(world.data_root / "login_env")
+    assert environment_seen(world)["HOME"]
+    assert (world.data_root / "login_env").is_file()
 
 
 # --- login shells ---------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import subprocess
 import threading
@@ -224,6 +225,16 @@ def test_the_end_of_stdin_ends_the_session_and_its_bell(raw: Raw, tmp_path: Path
     assert raw.process.wait(timeout=60) == 0
     assert not list((tmp_path / "data" / "run").iterdir())
     assert not list((tmp_path / "data").glob("ledger.db-*"))
+
+
+def test_a_session_takes_down_the_bells_of_killed_ones(world: World) -> None:
+    bells = Path(world.layout.run)
+    world.client.session()
+    (ours,) = until(lambda: list(bells.glob("*.bell")), what="a bell")
+    os.mkfifo(bells / "1.bell")  # nobody listens there, though the process lives
+    world.new_client().session()
+    until(lambda: len(list(bells.glob("*.bell"))) == 2 and not (bells / "1.bell").exists(), what="a swept directory")
+    assert ours.exists()
 
 
 # --- many -----------------------------------------------------------------------------------------------------------
