@@ -167,8 +167,9 @@ def _complaint(line: Dict[str, Any]) -> Complaint:
     text = text_at(line, "text")
     if isinstance(error, str) and error.strip():
         error = {"message": error}
+    unnamed = USAGE_ERROR if during == "initialize" else FAILED  # no agent, or one that refused to start
     if not isinstance(error, dict):
-        kind = USAGE_ERROR if text.startswith(SESSION_UNKNOWN) else FAILED
+        kind = USAGE_ERROR if text.startswith(SESSION_UNKNOWN) else unnamed
         return Complaint(text or "the client gave no reason", kind)
     code = error.get("code")
     said = _words_of(error)
@@ -178,7 +179,7 @@ def _complaint(line: Dict[str, Any]) -> Complaint:
         return Complaint(f"{SESSION_UNKNOWN}: {said}", USAGE_ERROR)
     if code == _AUTH_REQUIRED and kind == FAILED:
         kind = AUTH
-    return Complaint(f"{during} failed: {said}", kind)
+    return Complaint(f"{during} failed: {said}", unnamed if kind == FAILED else kind)
 
 
 def _words_of(error: Dict[str, Any]) -> str:

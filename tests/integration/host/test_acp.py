@@ -278,9 +278,9 @@ def test_an_agent_that_fails_in_its_turn(scripted: Scripted, step: Any, outcome:
 @pytest.mark.parametrize(
     ("script", "outcome", "words"),
     [
-        ({"initialize": [{"exit": 0}]}, "failed", "the agent ended before it answered initialize"),
-        ({"initialize": [{"result": {"protocolVersion": 2}}]}, "failed", "version 2 of the protocol"),
-        ({"initialize": [{"result": []}]}, "failed", "version None of the protocol"),
+        ({"initialize": [{"exit": 0}]}, "usage_error", "the agent ended before it answered initialize"),
+        ({"initialize": [{"result": {"protocolVersion": 2}}]}, "usage_error", "version 2 of the protocol"),
+        ({"initialize": [{"result": []}]}, "usage_error", "version None of the protocol"),
         ({"session/new": [{"error": {"code": -32000, "message": "Sign in"}}]}, "auth", "session/new failed: Sign in"),
         ({"session/new": [{"result": {"sessionId": 7}}]}, "failed", "no session"),
         ({"session/new": [{"error": "x"}]}, "failed", "session/new failed: x"),
