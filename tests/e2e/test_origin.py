@@ -417,9 +417,9 @@ class TestFollowUps:
         until_push(world, task, "pushed")
         return task
 
-    def follow_up(self, world, task: str) -> str:
+    def follow_up(self, world, task: str, *, status: int = 0) -> str:
         """The head after one turn more."""
-        world.run("say", task, "again", "--wait")
+        world.run("say", task, "again", "--wait", status=status)
         return world.json("status", task)["head_oid"]
 
     def test_a_follow_up_moves_the_branch_on(self, world, http):
@@ -432,7 +432,7 @@ class TestFollowUps:
     def test_a_branch_that_somebody_added_to_is_left_alone(self, world, http):
         task = self.pushed(world)
         theirs = http.commit(f"shunter/{task}", parent=f"shunter/{task}")
-        self.follow_up(world, task)
+        self.follow_up(world, task, status=70)
         push = until_push(world, task, "refused")
         assert push["error_code"] == "BRANCH_TAKEN"
         assert http.branches()[f"shunter/{task}"] == theirs
