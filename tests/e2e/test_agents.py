@@ -350,7 +350,7 @@ def test_an_agent_whose_model_never_answers_is_ended_by_its_limit(
     project, agent, agent_clis, agent_home, scripted_model
 ):
     use_agent(project, agent, "hang", agent_clis, agent_home, scripted_model)
-    record = project.json("submit", "-a", agent, "--timeout", "15s", "--wait", "do it", status=124)
+    record = project.json("submit", "-a", agent, "--timeout", "8s", "--wait", "do it", status=124)
     assert record["phrase"] == "timed_out"
     project.assert_nothing_left_over()
 
@@ -370,7 +370,8 @@ def test_an_agent_whose_model_never_answers_is_ended_by_its_limit(
 def test_a_stream_that_is_cut_off_is_told(project, agent, phrase, agent_clis, agent_home, scripted_model):
     more = "[retry]\noverload = 0\n"
     use_agent(project, agent, "cut", agent_clis, agent_home, scripted_model, more=more)
-    record = project.json("submit", "-a", agent, "--timeout", "40s", "--wait", "do it", status=None)
+    limit = "15s" if phrase == "timed_out" else "50s"
+    record = project.json("submit", "-a", agent, "--timeout", limit, "--wait", "do it", status=None)
     assert record["phrase"] == phrase, record["turn"]["outcome"]
     project.assert_nothing_left_over()
 
