@@ -415,6 +415,8 @@ class Client:
 
     def is_inside(self, path: str) -> bool:
         """Of the workspace or the turn's own temporary directory, links followed."""
+        if "\0" in path:  # no file has such a name, and not every Python says so
+            return False
         try:
             real = os.path.realpath(os.path.join(self.cwd, path))
         except (OSError, ValueError):

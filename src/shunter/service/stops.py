@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from ..agents.table import is_command_line
 from ..dispatch.stops import NO_STOPS, Stops, find_stops, retry_rule
 from ..model.records import Task, Turn
 from .home import Home
@@ -20,7 +21,7 @@ def account_of(task: Task) -> str | None:
 
 def account_named(agent: str, env_profile: str | None) -> str | None:
     """`agent`: as a task keeps it."""
-    if agent.startswith("exec:"):
+    if is_command_line(agent):
         return None
     return f"{agent}@{env_profile}" if env_profile else agent
 
