@@ -57,6 +57,11 @@ def configure(world: World, entry: str, command: tuple[str, ...], variables: dic
     world.configure(more=f"{entry}command = {json.dumps(command)}\nenv = {{{env}}}\n")
 
 
+def words_since(scripted_model, asked: int) -> list[str]:
+    """All that users said in the requests that came after so many."""
+    return [text for each in scripted_model.requests[asked:] for text in each.users]
+
+
 @pytest.mark.parametrize("agent", QUICK)
 def test_a_task_comes_back_as_a_branch_with_a_structured_result(project, agent, agent_clis, agent_home, scripted_model):
     use_agent(project, agent, "commit", agent_clis, agent_home, scripted_model)
@@ -113,7 +118,7 @@ def test_a_follow_up_goes_on_in_the_same_conversation(project, agent, agent_clis
     asked = len(scripted_model.requests)
     second = project.json("say", first["id"], "--wait", "and which word was it?")
     assert (second["phrase"], second["session_id"]) == ("done", first["session_id"]), project.log()
-    carried = [text for each in scripted_model.requests[asked:] for text in each.users]
+    carried = words_since(scripted_model, asked)
     assert any("heliotrope" in text for text in carried) and any("which word was it" in text for text in carried)
     assert project.git("rev-list", "--count", f"HEAD..{second['ref']}") == "2"
     usage = second["turn"]["outcome"]["usage"]
@@ -164,7 +169,7 @@ def test_a_question_is_answered_in_the_same_conversation(project, agent, agent_c
     assert "2. right" in project.out("result", first["id"])
     asked = len(scripted_model.requests)
     project.json("say", first["id"], "--answer", "2", "--wait", status=None)
-    carried = [text for each in scripted_model.requests[asked:] for text in each.users]
+    carried = words_since(scripted_model, asked)
     assert any("Question: Which one?\nAnswer: right" in text for text in carried)
 
 
@@ -243,7 +248,7 @@ def test_over_acp_a_follow_up_goes_on_in_the_same_conversation(project, agent, a
     asked = len(scripted_model.requests)
     second = project.json("say", first["id"], "--wait", "and which word was it?")
     assert (second["phrase"], second["session_id"]) == ("done", first["session_id"]), project.log()
-    carried = [text for each in scripted_model.requests[asked:] for text in each.users]
+    carried = words_since(scripted_model, asked)
     assert any("heliotrope" in text for text in carried) and any("which word was it" in text for text in carried)
     assert project.git("rev-list", "--count", f"HEAD..{second['ref']}") == "2"
     used = [each["turn"]["outcome"]["usage"]["output_tokens"] for each in (first, second)]
@@ -339,7 +344,7 @@ def test_a_turn_that_is_interrupted_goes_on_in_its_session(project, agent, agent
     asked = len(scripted_model.requests)
     project.out("say", task, "--interrupt", "and which word was it?")
     (record,) = project.wait(task)
-    carried = [text for each in scripted_model.requests[asked:] for text in each.users]
+    carried = words_since(scripted_model, asked)
     assert any("heliotrope" in text for text in carried) and any("which word was it" in text for text in carried)
     assert (record["phrase"], record["session_id"]) == ("done", session or record["session_id"]), record
     project.assert_nothing_left_over()

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import importlib
 import shlex
-from typing import List, NamedTuple, Optional, Protocol, Tuple, cast
+from functools import partial
+from typing import Callable, List, Mapping, NamedTuple, Optional, Protocol, Tuple, cast
 
 from ..wire.errors import ShunterError
 from .contract import AuthCheck, Ended, Event, Launch, Outcome, Turn
@@ -72,6 +73,15 @@ def parse_name(name: str) -> AgentName:
 
 def known_names() -> Tuple[str, ...]:
     return tuple(f"{name}:<command line>" if name in COMMANDS else name for name in sorted(MODULES))
+
+
+def event_reader(adapter: str, fields: Mapping[str, str]) -> Callable[[bytes], List[Event]]:
+    """`read_event` of an agent; `fields` are those of a configured command, and empty for all others."""
+    if not fields:
+        return load(adapter).read_event
+    from .exec import read_event
+
+    return partial(read_event, fields=fields)
 
 
 def load(name: str) -> Adapter:

@@ -15,7 +15,7 @@ import os
 import signal
 import subprocess
 import time
-from typing import List, NoReturn, Sequence, Tuple
+from typing import IO, List, NoReturn, Sequence, Tuple, Union
 
 from ..wire.errors import ShunterError
 from ..wire.ids import checked_id, checked_oid
@@ -162,26 +162,30 @@ def pin_base(mirror: str, task_id: str, oid: str) -> bool:
     return True
 
 
+def start_packer(
+    git_dir: str, oid: str, known: Sequence[str], *, errors: Union[int, IO[bytes]]
+) -> subprocess.Popen[bytes]:
+    """What `oid` has beyond the known commits comes as a thin pack on its stdout."""
+    args = ["pack-objects", "-q", "--revs", "--thin", "--stdout", "--delta-base-offset"]
+    pipe = subprocess.PIPE
+    packer = subprocess.Popen(
+        git_argv(args, git_dir=git_dir), cwd=git_dir, env=git_environment(), stdin=pipe, stdout=pipe, stderr=errors
+    )
+    wanted = "".join(f"{line}\n" for line in (oid, *("^" + each for each in known))).encode()
+    with contextlib.suppress(BrokenPipeError), packer.stdin as revisions:  # type: ignore[union-attr]
+        revisions.write(wanted)
+    return packer
+
+
 def bring_objects(mirror: str, source: str, oid: str, known: Sequence[str]) -> None:
     """Pack what a repository of ours has of `oid` beyond the commits that are whole in the mirror, and keep the pack.
 
     index-pack checks each object as a push would, and that everything they name is there or comes along. Raises
     PUBLISH_FAILED or DISK_FULL.
     """
-    packing = ["pack-objects", "-q", "--revs", "--thin", "--stdout", "--delta-base-offset"]
     strict = "--strict=" + ",".join(f"{name.lower()}=warn" for name in _TOLERATED)
-    wanted = "".join(f"{line}\n" for line in (oid, *("^" + each for each in known))).encode()
     with open(os.path.join(source, "pack-errors"), "w+b") as errors:
-        with subprocess.Popen(
-            git_argv(packing, git_dir=source),
-            cwd=source,
-            env=git_environment(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-        ) as packer:
-            with contextlib.suppress(BrokenPipeError), packer.stdin as revisions:  # type: ignore[union-attr]
-                revisions.write(wanted)
+        with start_packer(source, oid, known, errors=errors) as packer:
             args = ["index-pack", "--stdin", "--fix-thin", strict]
             taken = run_git(args, git_dir=mirror, stdin=packer.stdout, allowed=())
         errors.seek(0)

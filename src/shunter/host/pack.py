@@ -13,7 +13,7 @@ from typing import Optional
 
 from ..wire.ids import checked_oid
 from ..wire.messages import Pack, PackAsk
-from .gitrun import git_argv, git_environment
+from .mirror import start_packer
 from .refs import published_head
 
 PACK_LIMIT = 512 << 10  # as base64 it must fit into one message
@@ -23,28 +23,14 @@ def pack_result(mirror: str, ask: PackAsk) -> Pack:
     """No data: it is to be fetched."""
     if os.path.exists(os.path.join(mirror, "shallow")) or published_head(mirror, ask.task_id) != ask.head_oid:
         return Pack(None)
-    found = _pack(mirror, f"{ask.head_oid}\n^{checked_oid(ask.base_oid)}\n".encode())
+    found = _pack(mirror, ask.head_oid, checked_oid(ask.base_oid))
     return Pack(None if found is None else base64.b64encode(found).decode())
 
 
-def _pack(mirror: str, revisions: bytes) -> Optional[bytes]:
-    args = ["pack-objects", "-q", "--revs", "--thin", "--stdout", "--delta-base-offset"]
-    with subprocess.Popen(
-        git_argv(args, git_dir=mirror, config=("pack.threads=1",)),
-        cwd=mirror,
-        env=git_environment(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    ) as process:
-        assert process.stdin is not None
+def _pack(mirror: str, head_oid: str, base_oid: str) -> Optional[bytes]:
+    with start_packer(mirror, head_oid, [base_oid], errors=subprocess.DEVNULL) as process:
         assert process.stdout is not None
-        try:
-            process.stdin.write(revisions)
-            process.stdin.close()
-            data = process.stdout.read(PACK_LIMIT + 1)
-        except BrokenPipeError:
-            data = b""
+        data = process.stdout.read(PACK_LIMIT + 1)
         if len(data) > PACK_LIMIT:
             process.kill()
             return None

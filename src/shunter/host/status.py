@@ -69,13 +69,11 @@ def quiet_for(layout: Layout, attempt_id: str, launched_at: float) -> float:
 
 def open_question(layout: Layout, spec: JobSpec) -> Optional[str]:
     """What the agent asks, when that is the last that it said."""
-    from ..agents import exec as configured  # only where an agent has gone quiet
-    from ..agents.table import load
+    from ..agents.table import event_reader  # only where an agent has gone quiet
 
     tail = read_tail(os.path.join(layout.job(spec.attempt_id), "stdout"), LAST_WORDS_BYTES)
     line = tail.rstrip(b"\n").rpartition(b"\n")[2]
-    fields = spec.fields
-    events = configured.read_event(line, fields) if spec.agent == "exec" else load(spec.agent).read_event(line)
+    events = event_reader(spec.agent, spec.fields)(line)
     return events[-1].text if events and events[-1].kind == "prompt" else None
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from functools import partial
 
 import click
 
 from ...agents import exec as exec_agent
 from ...agents.contract import Event
-from ...agents.table import load, parse_name
+from ...agents.table import event_reader, load, parse_name
 from ...model.records import Turn
 from ...service.home import Home
 from ...service.logs import Piece, choose_turn, lines_of, read_log
@@ -93,7 +92,7 @@ def _reader(home: Home, turn: Turn, *, plain: bool) -> Callable[[bytes], list[Ev
         name = home.reading.load_task(turn.task_id).agent
         entry = home.config.agents.get(name)
         return load(parse_name(entry.adapter if entry else name).adapter).read_event
-    return partial(exec_agent.read_event, fields=brief.fields) if brief.fields else load(brief.adapter).read_event
+    return event_reader(brief.adapter, brief.fields)
 
 
 def _show(kind: str, text: str, exit_code: int | None, as_json: bool) -> None:
