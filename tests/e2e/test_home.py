@@ -57,7 +57,7 @@ def test_many_submits_at_once_start_one_dispatcher_and_run_once_each(world):
     children = [world.start("submit", "-a", f"exec:sh -c '{script}'", f"task {number}") for number in range(8)]
     ids = [child.communicate(timeout=60)[0].decode().strip() for child in children]
     assert len(set(ids)) == 8
-    assert len(world.dispatcher_pids()) == 1
+    eventually(lambda: len(world.dispatcher_pids()) <= 1)  # one that found a leader says so and then ends
     records = world.wait(*ids, status=0)
     assert {record["phrase"] for record in records} == {"done"}
     assert world.launches() == 8
@@ -99,7 +99,7 @@ def test_two_homes_live_side_by_side_on_one_account(tmp_path):
         for world, task in zip(worlds, ids, strict=True):
             world.wait(task, status=0)
             assert [each["id"] for each in world.json("list")] == [task]
-            assert len(world.dispatcher_pids()) <= 1
+            eventually(lambda world=world: len(world.dispatcher_pids()) <= 1)
     finally:
         for world in worlds:
             world.close()

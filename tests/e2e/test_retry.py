@@ -123,6 +123,21 @@ class TestOverload:
         assert world.run("submit", "-a", "scripted", "--wait", "do it", status=1)
         assert len(launches(world)) == 1
 
+    def test_a_follower_goes_on_with_the_repeat(self, world):
+        plan(world, "bind overload", "hold well edit")
+        task = submit(world)
+        logs = world.start("logs", "-f", task)
+        eventually((world.marks / "holds").exists)
+        (world.marks / "go").touch()
+        shown = logs.communicate(timeout=30)[0].decode().splitlines()
+        assert (shown[0], shown[1].partition(" at ")[0], *shown[2:]) == (
+            "! the model is overloaded",
+            "i repeat 1 of 3 follows",
+            "well done",
+        )
+        assert world.out("logs", "-f", "--turn", "1", task).splitlines() == ["! the model is overloaded"]
+        world.wait(task, status=0)
+
     def test_one_that_waits_is_shown_and_can_be_cancelled(self, world):
         configure(world, 'overload_pause = "1h"')
         plan(world, "bind overload", "well")

@@ -33,6 +33,8 @@ def _escape(character: str) -> str:
     number = ord(character)
     if 0xDC80 <= number <= 0xDCFF:
         return f"\\x{number - 0xDC00:02x}"  # a byte that was no UTF-8
+    if number > 0xFFFF:
+        return f"\\U{number:08x}"
     return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}"
 
 

@@ -17,6 +17,7 @@ from ..wire.messages import FollowAsk, LogAsk, LogChunk
 from .home import Home
 
 RECONNECT_PAUSE_S = 0.5
+SETTLE_LIMIT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,23 @@ def read_log(home: Home, turn: Turn, *, stream: str, follow: bool, ago_s: float 
                 _wait_change(changes)
     finally:
         client.close()
+
+
+def find_repeat(home: Home, turn: Turn) -> tuple[Turn, float] | None:
+    """What repeats a turn whose log has ended, once that is decided, and when it is due (Unix seconds).
+
+    A turn that nobody settles for SETTLE_LIMIT_S has none: the follower shall not hang where no dispatcher is.
+    """
+    give_up = time.monotonic() + SETTLE_LIMIT_S
+    while (turn := home.reading.load_turn(turn.id)).step != Step.SETTLED:
+        if time.monotonic() > give_up:
+            return None
+        time.sleep(0.1)
+    for later in home.reading.load_turns(turn.task_id):
+        if later.number == turn.number + 1 and later.repeat_number:
+            row = home.reading.load_row(later.id)
+            return later, (row.not_before if row else None) or 0.0
+    return None
 
 
 def _note(changes: queue.SimpleQueue[str | None], method: str | None, params: dict[str, Any]) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 
 import click
 
@@ -13,12 +14,12 @@ from ...agents.contract import Event
 from ...agents.table import event_reader, load, parse_name
 from ...model.records import Turn
 from ...service.home import Home
-from ...service.logs import Piece, choose_turn, lines_of, read_log
+from ...service.logs import Piece, choose_turn, find_repeat, lines_of, read_log
 from ...store.briefs import brief_id, read_brief
 from ...wire.errors import ShunterError
-from ..durations import DURATION
+from ..durations import AGO
 from ..output import emit, json_option, task_argument
-from ..text import coloured, visible
+from ..text import clock, coloured, visible
 
 MARKS = {
     "command": "$",
@@ -43,10 +44,12 @@ COLOURS = {
 
 @click.command("logs")
 @task_argument()
-@click.option("-f", "--follow", is_flag=True, help="Go on until the turn is over. Ctrl-C ends only the looking.")
+@click.option(
+    "-f", "--follow", is_flag=True, help="Go on until the turn is over, and its repeats. Ctrl-C ends only the looking."
+)
 @click.option("--raw", is_flag=True, help="The agent's own bytes.")
 @click.option("--stderr", is_flag=True, help="Its standard error instead of its standard output.")
-@click.option("--since", "ago_s", type=DURATION, help="Only what came in the last 90s, 10m, 2h, to a second or so.")
+@click.option("--since", "ago_s", type=AGO, help="Only what came in the last 10m, or from 14:05 on.")
 @click.option("--turn", "number", type=click.IntRange(1), help="Another turn than the last.")
 @json_option
 def command(
@@ -59,21 +62,30 @@ def command(
     """
     home = Home()
     turn = choose_turn(home, task, number, follow=follow)
-    pieces = read_log(home, turn, stream="stderr" if stderr else "stdout", follow=follow, ago_s=ago_s)
-    if raw:
-        for piece in pieces:
-            sys.stdout.buffer.write(piece.data)
-            sys.stdout.buffer.flush()
-        return
-    read_event = _reader(home, turn, plain=stderr)
+    stream = "stderr" if stderr else "stdout"
+    while True:
+        pieces = read_log(home, turn, stream=stream, follow=follow, ago_s=ago_s)
+        if raw:
+            for piece in pieces:
+                sys.stdout.buffer.write(piece.data)
+                sys.stdout.buffer.flush()
+        else:
+            _show_events(pieces, _reader(home, turn, plain=stderr), as_json)
+        repeat = find_repeat(home, turn) if follow and number is None else None
+        if repeat is None:
+            return
+        turn, due_at = repeat
+        if not raw:
+            when = f" at {clock(due_at)}" if due_at > time.time() else ""
+            _show("notice", f"repeat {turn.repeat_number} of {turn.repeat_limit} follows{when}", None, as_json)
+            sys.stdout.flush()
+
+
+def _show_events(pieces: Iterator[Piece], read_event: Callable[[bytes], list[Event]], as_json: bool) -> None:
     for line in lines_of(pieces):
         if isinstance(line, Piece):
-            _show(
-                "notice",
-                f"{line.gap_bytes} bytes are not kept: over the output cap, or the disk was full",
-                None,
-                as_json,
-            )
+            lost = f"{line.gap_bytes} bytes are not kept: over the output cap, or the disk was full"
+            _show("notice", lost, None, as_json)
             continue
         for event in read_event(line):
             if as_json:
