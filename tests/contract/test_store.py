@@ -183,6 +183,14 @@ class TestTasks:
         assert not store.record_session("task1", "s-2")
         assert store.load_task("task1").session_id == "s-1"
 
+    def test_a_session_in_which_the_agent_went_on_takes_its_place(self, store):
+        turn = at(store, Step.RUNNING)
+        store.record_session(turn.task_id, "s-1")
+        end = {"state": TurnState.SUCCEEDED, "outcome": End("done", "e", renamed_session="s-2")}
+        assert store.move_turn(turn.id, "a1", Step.RUNNING, Step.ENDED, actor="me", now=30.0, **end)
+        assert store.load_task(turn.task_id).session_id == "s-2"
+        assert not store.record_session(turn.task_id, "s-1")
+
     def test_fetched_is_recorded_once(self, store):
         submitted(store)
         assert store.mark_fetched("task1", OID, ref="refs/x", actor="me", now=1.0)

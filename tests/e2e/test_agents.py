@@ -106,9 +106,16 @@ def without_new_objects(world: World, before: str) -> bool:
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-def test_a_follow_up_goes_on_in_the_same_conversation(project, agent, agent_clis, agent_home, scripted_model):
+def test_a_follow_up_goes_on_in_the_conversation_that_a_prompt_of_200_kb_began(
+    project, agent, agent_clis, agent_home, scripted_model
+):
     use_agent(project, agent, "commit", agent_clis, agent_home, scripted_model)
-    first = project.json("submit", "--agent", agent, "--wait", "remember the word heliotrope")
+    prompt = "Grüße, 日本語, \N{SNOWMAN}: " + "a long line of a task that a program has written. " * 4100
+    prompt += "remember the word heliotrope"
+    assert len(prompt.encode()) > 200_000
+    (project.root / "task.md").write_text(prompt)
+    first = project.json("submit", "--agent", agent, "--prompt-file", str(project.root / "task.md"), "--wait")
+    assert any(prompt in text for each in scripted_model.requests for text in each.users)
     end = first["turn"]["outcome"]
     assert (first["phrase"], end["structured"], first["session_id"] is not None) == ("done", True, True), end
     assert end["summary"] == "The file is committed." and end["usage"]["input_tokens"] > 0
@@ -215,18 +222,6 @@ def test_left_overs_of_an_agent_are_committed(project, agent, agent_clis, agent_
     assert publication["commits"] == 1
 
 
-@pytest.mark.parametrize("agent", AGENTS)
-def test_a_cancelled_turn_leaves_no_process_of_the_agent(project, agent, agent_clis, agent_home, scripted_model):
-    use_agent(project, agent, "slow", agent_clis, agent_home, scripted_model)
-    task = project.out("submit", "--agent", agent, "do it")
-
-    eventually(lambda: len(project.tagged_processes()) > 1, limit_s=60)
-    project.out("cancel", task)
-    (status,) = project.wait(task)
-    assert status["turn"]["state"] == "cancelled"
-    project.assert_nothing_left_over()
-
-
 def first_turn_over_acp(project: World, agent: str) -> tuple[dict, str]:
     """The record of a turn that committed, and what its log shows."""
     first = project.json("submit", "-a", "mine", "--wait", "remember the word heliotrope")
@@ -262,7 +257,7 @@ def test_over_acp_gemini_commits(project, agent_clis, agent_home, scripted_model
     first_turn_over_acp(project, "gemini")
 
 
-@pytest.mark.parametrize("agent", OVER_ACP)
+@pytest.mark.parametrize("agent", [agent for agent in OVER_ACP if agent != "copilot"])  # the next test cancels it
 def test_over_acp_a_cancelled_turn_leaves_no_process_of_the_agent(
     project, agent, agent_clis, agent_home, scripted_model
 ):
@@ -325,25 +320,25 @@ def test_over_acp_a_session_that_is_lost_is_told_and_a_fresh_one_is_offered(
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-def test_a_prompt_of_200_kb_arrives_whole(project, agent, agent_clis, agent_home, scripted_model):
-    use_agent(project, agent, "talk", agent_clis, agent_home, scripted_model)
-    prompt = "Grüße, 日本語, \N{SNOWMAN}: " + "a long line of a task that a program has written. " * 4100 + "the end"
-    assert len(prompt.encode()) > 200_000
-    (project.root / "task.md").write_text(prompt)
-    record = project.json("submit", "-a", agent, "-f", str(project.root / "task.md"), "--wait", status=None)
-    assert any(prompt in text for each in scripted_model.requests for text in each.users), record
-
-
-@pytest.mark.parametrize("agent", AGENTS)
-def test_a_turn_that_is_interrupted_goes_on_in_its_session(project, agent, agent_clis, agent_home, scripted_model):
+def test_a_cancelled_turn_leaves_no_process_and_a_follow_up_goes_on_in_its_session(
+    project, agent, agent_clis, agent_home, scripted_model
+):
     use_agent(project, agent, "slow", agent_clis, agent_home, scripted_model)
     task = project.out("submit", "-a", agent, "remember the word heliotrope")
     eventually(lambda: any(b"time.sleep(600)" in line for line in command_lines(project)), limit_s=120)
     session = project.json("status", task)["session_id"]
     scripted_model.play("slow", "commit")
     asked = len(scripted_model.requests)
-    project.out("say", task, "--interrupt", "and which word was it?")
+    if agent in QUICK:
+        project.out("say", task, "--interrupt", "and which word was it?")
+    else:
+        project.out("cancel", task)
+        (cancelled,) = project.wait(task)
+        assert cancelled["turn"]["state"] == "cancelled"
+        project.assert_nothing_left_over()
+        project.out("say", task, "and which word was it?")
     (record,) = project.wait(task)
+    assert record["turns"][0]["state"] == "cancelled"
     carried = words_since(scripted_model, asked)
     assert any("heliotrope" in text for text in carried) and any("which word was it" in text for text in carried)
     assert (record["phrase"], record["session_id"]) == ("done", session or record["session_id"]), record

@@ -52,6 +52,22 @@ class TestFollowUps:
             assert None not in stages and stages == sorted(stages)
         assert "turn 3    stored" in world.out("status", task)
 
+    def test_an_agent_that_goes_on_in_a_session_of_another_name_is_resumed_there(self, world):
+        (world.root / "fork.sh").write_text('cat >> log; echo "$1" >> asked; echo "{\\"sid\\": \\"$1-again\\"}"\n')
+        run = (
+            f'command = ["sh", "{world.root}/fork.sh", "s"]\nresume = ["sh", "{world.root}/fork.sh", "{{session_id}}"]'
+        )
+        world.configure(more=f'[agents.forks]\nadapter = "exec"\nfields = {{ session = "sid" }}\n{run}\n')
+        task = world.json("submit", "-a", "forks", "--wait", "first")["id"]
+        assert "session of another name" not in world.out("result", task)
+        for session in ("s-again-again", "s-again-again-again"):
+            assert world.json("say", task, "--wait", "more")["session_id"] == session
+            assert f"session of another name than it was given; follow-ups go on in {session}" in world.out(
+                "result", task
+            )
+        asked = world.git("show", f"{world.json('status', task)['ref']}:asked").split()
+        assert asked == ["s", "s-again", "s-again-again"]
+
     def test_a_workspace_that_is_gone_is_made_anew_from_the_result(self, world):
         task = world.submit(LOG, prompt="first")
         world.wait(task, status=0)

@@ -13,6 +13,7 @@ from datetime import timedelta, timezone, tzinfo
 from typing import Callable, Optional, Tuple, TypeVar
 
 from ..agents import contract
+from ..agents.options import is_session_id
 from ..agents.table import load
 from ..wire.codec import loads
 from ..wire.errors import ShunterError
@@ -281,7 +282,14 @@ def _end(
         error_text=text,
         tool_calls=outcome.tool_calls,
         agent_version=version,
+        renamed_session=_renamed_session(spec, outcome),
     )
+
+
+def _renamed_session(spec: JobSpec, outcome: contract.Outcome) -> Optional[str]:
+    """Some agents copy a session to go on in it, some begin another without a word."""
+    told = outcome.session_id
+    return told if spec.session_id and told != spec.session_id and is_session_id(told) else None
 
 
 def unknown_end(layout: Layout, attempt_id: str) -> Exited:

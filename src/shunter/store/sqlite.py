@@ -355,7 +355,7 @@ class SqliteStore(PushWrites, TurnWrites):
 
 
 def _task_facts(task_id: str, **facts: str) -> dict[str, str | None]:
-    none = dict.fromkeys(("session_id", "head_oid", "fetched_oid", "fetched_ref", "last_outcome"))
+    none = dict.fromkeys(("session_id", "head_oid", "fetched_oid", "fetched_ref", "last_outcome", "renamed_session"))
     return {"id": task_id, **none, **facts}
 
 

@@ -267,6 +267,7 @@ class TurnWrites:
         if outcome is not None:
             published = outcome.publication.head_oid if outcome.publication else None
             task_facts["head_oid"] = task_facts["head_oid"] or published
+        task_facts["renamed_session"] = outcome.renamed_session if outcome is not None else None
         last_outcome = None if outcome is None else outcome.outcome
         if last_outcome or any(task_facts.values()):
             self._run("record_task_facts", {"id": turn.task_id, "last_outcome": last_outcome, **task_facts})

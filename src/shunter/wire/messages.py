@@ -335,6 +335,7 @@ class End:
     error_text: Optional[str] = None
     tool_calls: Optional[int] = None  # None: not known, which is not the same as none
     agent_version: Optional[str] = None  # as its program prints it; None: nobody asked that program yet
+    renamed_session: Optional[str] = None  # where the agent went on, when that is not the session that it was given
 
 
 @dataclass(frozen=True)

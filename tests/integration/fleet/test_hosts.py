@@ -54,10 +54,10 @@ def join(home: Home, lab: Lab, name: str, **options) -> SshTransport:
     return transport
 
 
-def test_two_hundred_looks_at_the_pool_open_one_connection(home, lab):
+def test_fifty_looks_at_the_pool_open_one_connection(home, lab):
     join(home, lab, "one")
     before = lab.hosts["one"].connections()
-    for _ in range(200):
+    for _ in range(50):
         found = {host.name: host for host in observe_pool(Home(), refresh=True)}
         assert found["one"].state == "ready"
     assert lab.hosts["one"].connections() - before <= 1

@@ -78,6 +78,9 @@ def render_result(view: TaskView) -> str:
         lines.append(f"  tokens     {', '.join(spent)}")
     if turn.repeat_number:
         lines.append(f"  note       repeat {turn.repeat_number} of {turn.repeat_limit}, after an overload")
+    if end.renamed_session is not None:
+        went_on = "the agent went on in a session of another name than it was given"
+        lines.append(f"  note       {went_on}; follow-ups go on in {visible(end.renamed_session)}")
     if end.agent_version is not None:
         lines.append(f"  version    {visible(end.agent_version)}")
     if end.background:

@@ -60,9 +60,10 @@ UPDATE tasks SET host = :host WHERE id = :id;
 UPDATE tasks SET session_id = NULL WHERE id = :id;
 
 -- name: record_task_facts
--- What a turn told about its task; a fact that is not given stays. A known session id is never replaced.
+-- What a turn told about its task; a fact that is not given stays. A known session id is replaced only when the agent
+-- went on in another session than it was given.
 UPDATE tasks
-SET session_id = coalesce(session_id, :session_id),
+SET session_id = coalesce(:renamed_session, session_id, :session_id),
     head_oid = coalesce(:head_oid, head_oid),
     fetched_oid = coalesce(:fetched_oid, fetched_oid),
     fetched_ref = coalesce(:fetched_ref, fetched_ref),
