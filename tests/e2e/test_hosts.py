@@ -229,7 +229,8 @@ class TestWork:
         assert found["host"] == "one"
         go.touch()
         pool.world.wait(first)
-        assert "turns run on" not in text_of(pool.world.run("host", "remove", "two"))
+        assert pool.world.json("host", "remove", "two") == {"name": "two", "removed": True, "purged": False}
+        assert "--yes" in text_of(pool.world.run("host", "remove", "one", "--purge", "--json", status=64))
 
     def test_removal_is_refused_while_turns_run_and_purge_shows_and_removes(self, pool):
         host = pool.a_host("one")

@@ -197,6 +197,12 @@ def test_the_command_line_overrules_a_projects_base(world):
     assert world.out("logs", task) == first
 
 
+def test_an_include_without_the_working_tree_is_refused(world):
+    done = world.run("submit", "--include", "*", "-a", "exec:true", "go", status=64)
+    assert b"add --wip" in done.stderr
+    assert world.json("list") == []
+
+
 def test_an_include_that_fits_nothing_is_told(world):
     done = world.run("submit", "--wip", "--include", "nothing*", "-a", "exec:true", "go")
     assert b"nothing* fits no untracked file" in done.stderr

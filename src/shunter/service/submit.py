@@ -81,6 +81,13 @@ def submit_task(home: Home, ask: SubmitAsk) -> Submitted:
     if wanted_host is not None:
         refuse_disabled(home, wanted_host)
     rev, wip = wanted_base(config)
+    if not wip and config.source("defaults.include") == COMMAND_LINE:
+        hint = (
+            "add --wip, or commit those files"
+            if rev is None
+            else "leave out --base and add --wip, or commit those files"
+        )
+        raise ShunterError("USAGE", "--include takes files of the working tree, which is not the base", hint=hint)
     wish = wished_delivery(config, wip=wip, branch=ask.publish_branch)
     if ask.no_wait:
         account = account_named(sanitised_summary(choice.name), config.value("defaults.env_profile"))

@@ -187,14 +187,18 @@ def _tell_change(name: str, state: str, words: str, *, changed: bool, as_json: b
 @click.option("--purge", is_flag=True, help="Also remove all that shunter has there.")
 @click.option("--yes", is_flag=True, help="Do not ask before that.")
 @click.option("--discard", is_flag=True, help="With --purge: also results that are not at home yet.")
-def remove(name: str, purge: bool, yes: bool, discard: bool) -> None:
+@json_option
+def remove(name: str, purge: bool, yes: bool, discard: bool, as_json: bool) -> None:
     """Take a host out of the pool. Refused while turns run there.
 
     Its tasks stay, but cannot be continued or fetched any more. What shunter left there stays too, unless --purge:
     that shows it, asks, and removes it before the entry goes.
     """
+    if purge and as_json and not yes:
+        raise ShunterError("USAGE", "with --json nobody is asked", hint="add --yes to --purge, or leave out --json")
     home = Home()
     entry = refuse_removal(home, name)
+    tell = (lambda line: click.echo(line, err=True)) if as_json else say
     alone = undelivered_on(home, name)
     if alone and purge and not discard:
         hint = f"shunter fetch {alone[0]}, or add --discard"
@@ -203,13 +207,14 @@ def remove(name: str, purge: bool, yes: bool, discard: bool) -> None:
         click.echo(f"shunter: results on {name} alone, which cannot be fetched any more: {' '.join(alone)}", err=True)
     if purge:
         there = look_at_contents(home, entry)
-        say(f"{there.data_root} on {name}: {there.bytes >> 20} MB")
-        say(f"  {count(len(there.tasks), 'task')}: {' '.join(there.tasks) or 'none'}")
-        say(f"  {count(len(there.mirrors), 'mirror')}: {' '.join(there.mirrors) or 'none'}")
+        tell(f"{there.data_root} on {name}: {there.bytes >> 20} MB")
+        tell(f"  {count(len(there.tasks), 'task')}: {' '.join(there.tasks) or 'none'}")
+        tell(f"  {count(len(there.mirrors), 'mirror')}: {' '.join(there.mirrors) or 'none'}")
         if not yes:
             click.confirm("Remove it? What was not fetched is lost", abort=True)
-        say(visible(purge_host(home, entry)))
-    if remove_host(home, name):
-        say(f"{name} is out of the pool")
+        tell(visible(purge_host(home, entry)))
+    removed = remove_host(home, name)
+    if as_json:
+        emit({"name": name, "removed": removed, "purged": purge})
     else:
-        say(f"{name} is there without an entry; nothing was changed")
+        say(f"{name} is out of the pool" if removed else f"{name} is there without an entry; nothing was changed")
