@@ -129,7 +129,7 @@ class TestAdding:
         host = pool.a_host("mini")
         host.refuse()
         told = text_of(pool.add(host, status=69))
-        assert "HOST_AUTH" in told and "ssh-copy-id" in told
+        assert "HOST_AUTH" in told and "authorized_keys" in told
         told = text_of(pool.world.run("host", "add", "no-such-machine.invalid", status=69))
         assert "HOST_UNREACHABLE" in told and "not known here" in told
         told = text_of(pool.world.run("host", "add", "127.0.0.1", "--ssh-command", "ssh -F none -p 9", status=69))

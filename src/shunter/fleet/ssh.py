@@ -18,6 +18,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..wire.errors import ShunterError
@@ -160,7 +161,7 @@ class SshTransport:
             text = f"host {self.name}: {self.data_root or 'the data root'} holds files that are not shunter's"
             return ShunterError("CONFIG_INVALID", text, hint="give it a directory of its own: data_root, --data-root")
         if status == 255 or status is None:
-            return ssh_failure(self.name, self.target, output)
+            return ssh_failure(self.name, (*self.command, self.target), output)
         return remote_failure(self.name, self.python, status, output)
 
     def alone(self) -> SshTransport:
@@ -260,8 +261,10 @@ UNREACHED = (
 )
 
 
-def ssh_failure(name: str, target: str, output: bytes) -> ShunterError:
-    """What ssh said, told apart by what a person has to do."""
+def ssh_failure(name: str, login: Sequence[str], output: bytes) -> ShunterError:
+    """What ssh said, told apart by what a person has to do; `login` is the command that gets there."""
+    by_hand, target = shlex.join(login), login[-1]
+    copy_key = "ssh-copy-id" if len(login) == 2 else "bring your public key into ~/.ssh/authorized_keys of"
     text = output.decode("utf-8", "replace").strip()
     last = text.splitlines()[-1].strip() if text else "the connection failed"
     if "HOST IDENTIFICATION HAS CHANGED" in text:
@@ -270,15 +273,15 @@ def ssh_failure(name: str, target: str, output: bytes) -> ShunterError:
         hint = f"if it was set up anew: {command}; otherwise somebody stands between"
         return ShunterError("HOST_KEY", f"host {name}: its host key changed", hint=hint)
     if "Host key verification failed" in text or "host key is known for" in text:
-        hint = f"compare it, then `shunter host setup {name} --accept-new-key` or `ssh {target}` and yes"
+        hint = f"compare it, then `shunter host setup {name} --accept-new-key` or `{by_hand}` and yes"
         return ShunterError("HOST_KEY", f"host {name}: its host key is not known here", hint=hint)
     if "Permission denied" in text or "Too many authentication failures" in text:
-        hint = f"ssh-copy-id {target}, or name the key with IdentityFile in ~/.ssh/config; then ssh {target} true"
+        hint = f"{copy_key} {target}, or name the key with IdentityFile in ~/.ssh/config; then {by_hand} true"
         return ShunterError("HOST_AUTH", f"host {name} did not let us in: {last}", hint=hint)
     for words, meaning, remedy in UNREACHED:
         if words in text.lower():
             return ShunterError("HOST_UNREACHABLE", f"host {name}: {meaning} ({last})", hint=remedy)
-    return ShunterError("HOST_UNREACHABLE", f"host {name}: {last}", hint=f"ssh {target} true")
+    return ShunterError("HOST_UNREACHABLE", f"host {name}: {last}", hint=f"{by_hand} true")
 
 
 def remote_failure(name: str, python: str, status: int, output: bytes) -> ShunterError:

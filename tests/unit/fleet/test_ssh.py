@@ -40,10 +40,15 @@ Host key verification failed.
     ],
 )
 def test_what_ssh_says(said, code, words):
-    found = ssh_failure("mini", "me@mini", said.encode())
+    found = ssh_failure("mini", ("ssh", "me@mini"), said.encode())
     assert found.code == code
     assert words in f"{found.text} {found.hint}"
     assert "\n" not in found.text and "\n" not in (found.hint or "")
+
+
+def test_what_is_to_be_done_names_the_command_that_gets_there():
+    found = ssh_failure("mini", ("ssh", "-F", "/my own/config", "mini"), b"Permission denied (publickey).")
+    assert "ssh -F '/my own/config' mini true" in (found.hint or "") and "ssh-copy-id" not in (found.hint or "")
 
 
 @pytest.mark.parametrize(
