@@ -399,12 +399,12 @@ def test_a_host_is_asked_who_is_signed_in(world, agent_clis, agent_home):
         config.write('[[hosts]]\nname = "other"\nenabled = false\ndata_root = "/tmp/unused"\n')
     world.config.write_text(world.config.read_text().replace("slots = 1", "slots = 1\nreserve_mb = 100", 1))
 
-    def found(agent: str) -> dict:
-        (each,) = [each for each in world.json("host", "check", "local") if each["what"] == f"agent {agent}"]
-        return each
+    def found() -> dict[str, dict]:
+        return {each["what"].removeprefix("agent "): each for each in world.json("host", "check", "local")}
 
+    told = found()
     for agent, remedy in (("codex", "codex login"), ("claude", "claude auth login")):
-        assert "not signed in" in found(agent)["found"] and remedy in found(agent)["remedy"]
+        assert "not signed in" in told[agent]["found"] and remedy in told[agent]["remedy"]
     task = world.out("submit", "-a", "codex", "do it")
     eventually(lambda: "nobody is signed in to codex" in world.out("status", task))
     profile = world.config.parent / "env" / "work.env"
@@ -413,8 +413,9 @@ def test_a_host_is_asked_who_is_signed_in(world, agent_clis, agent_home):
     profile.chmod(0o600)
     env = {**world.env, "CODEX_HOME": str(codex_home)}
     subprocess.run([f"{programs}/codex", "login", "--with-api-key"], input=b"sk-fake", env=env, check=True)
-    assert found("codex")["found"].endswith("signed in") and "codex-cli" in found("codex")["found"]
-    assert "not signed in" in found("claude")["found"] and found("claude@work")["found"].endswith(", signed in")
+    told = found()
+    assert told["codex"]["found"].endswith("signed in") and "codex-cli" in told["codex"]["found"]
+    assert "not signed in" in told["claude"]["found"] and told["claude@work"]["found"].endswith(", signed in")
     assert "sk-" not in (world.data / "agents.json").read_text()
     (local,) = [each for each in world.json("hosts", "--refresh") if each["name"] == "local"]
     able = [each for each in local["agents"] if each.partition("@")[0] in ("claude", "codex")]
