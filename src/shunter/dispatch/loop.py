@@ -35,7 +35,7 @@ from .log import log
 from .observe import Observer
 from .outbox import Outbox
 from .stops import NO_STOPS, Stops, find_stops, retry_rule
-from .wake import open_wake_fifo
+from .wake import ASK_ALL, open_wake_fifo
 
 LEASE_TTL_S = 15.0
 SAFETY_S = 5.0
@@ -327,7 +327,9 @@ class Dispatcher:
         poll.register(self.fifo, select.POLLIN)
         while True:
             poll.poll()
-            os.read(self.fifo, 65536)
+            if ASK_ALL in os.read(self.fifo, 65536):
+                for entry in list(self.hosts.values()):
+                    entry.client.forget_pause()
             self.words.put("wake")
 
     def close(self) -> None:

@@ -25,24 +25,25 @@ START_LIMIT_S = 10.0
 # The dispatcher outlives the terminal that started it, so it takes along what finds files and keys, nothing else.
 KEPT_NAMES = ("HOME", "PATH", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "SSH_AUTH_SOCK", "SHUNTER_CONFIG")
 KEPT_PREFIXES = ("XDG_", "LC_")
+LOOK, ASK_ALL = b"\n", b"!"  # what is written into the fifo: look at the queue; or ask hosts that did not answer, too
 
 
-def ensure_dispatcher(places: Places, store: Store) -> None:
+def ensure_dispatcher(places: Places, store: Store, *, word: bytes = LOOK) -> None:
     """Make sure that somebody leads and looks at the queue. Raises NO_DISPATCHER; the rows are stored all the same."""
     leader = store.read_leader()
     if leader.owner is not None:
         dead = is_dead(leader.owner, here=this_process(places))
         if dead is False or (dead is None and time.time() < leader.renewed_at + leader.ttl_s):
-            poke_dispatcher(places)
+            poke_dispatcher(places, word)
             return
     start_dispatcher(places)
 
 
-def poke_dispatcher(places: Places) -> None:
+def poke_dispatcher(places: Places, word: bytes) -> None:
     with contextlib.suppress(OSError):
         fd = os.open(places.wake_fifo, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            os.write(fd, b"\n")
+            os.write(fd, word)
         finally:
             os.close(fd)
 

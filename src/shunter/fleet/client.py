@@ -222,6 +222,10 @@ class HostClient:
         """Seconds until the host is tried again; 0 when it may be asked now."""
         return max(0.0, self._not_before - time.monotonic())
 
+    def forget_pause(self) -> None:
+        """Let the next caller try, as one may who knows that the host is back."""
+        self._not_before = 0.0
+
     def session(self) -> Session:
         session = self._session
         if session is not None and not session.ended:

@@ -197,7 +197,7 @@ def reconcile(home: Home) -> list[Repair]:
             retry_push(home, task.id, actor="user")
             repairs.append(Repair(task.id, f"push to {push.url}: tried again"))
     if home.store.open_turns():
-        home.wake()
+        home.wake(ask_all=True)
         repairs += [Repair(turn.task_id, f"{turn.step}: asked again") for turn in home.store.open_turns()]
     for task in home.store.list_tasks(states=[TaskState.OPEN, TaskState.LOST], limit=100_000):
         turn = load_view(home.store, task.id).turn

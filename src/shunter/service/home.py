@@ -64,8 +64,11 @@ class Home:
             raise ShunterError("HOST_UNKNOWN", f"no host is called {name!r}", hint=hint)
         return entry
 
-    def wake(self) -> None:
-        """Make sure that a dispatcher looks at what was just stored."""
-        from ..dispatch.wake import ensure_dispatcher
+    def wake(self, *, ask_all: bool = False) -> None:
+        """Make sure that a dispatcher looks at what was just stored.
 
-        ensure_dispatcher(self.places, self.store)
+        `ask_all`: it asks every host at once, also one that it leaves alone for a while because it did not answer.
+        """
+        from ..dispatch.wake import ASK_ALL, LOOK, ensure_dispatcher
+
+        ensure_dispatcher(self.places, self.store, word=ASK_ALL if ask_all else LOOK)

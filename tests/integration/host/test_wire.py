@@ -311,3 +311,16 @@ def test_a_shell_line_for_git_names_the_helper(tmp_path: Path) -> None:
     words = shlex.split(transport.pack_command("receive-pack", "--attempt", "a-1-b", "--token", "t"))
     assert words[0] == HELPER_PYTHON
     assert words[-6:] == ["--data-root", str(tmp_path / "a directory"), "--attempt", "a-1-b", "--token", "t"]
+
+
+def test_a_host_that_did_not_answer_is_left_alone_for_a_while_unless_somebody_knows_better(
+    connect: Callable[[str], HostClient], tmp_path: Path
+) -> None:
+    client = connect(f'test -e {tmp_path}/up || exit 255; exec "$0" "$@"')
+    while client.broken_for_s < 2:
+        assert code_of(client.session).text
+    (tmp_path / "up").touch()
+    assert code_of(client.session).text
+    client.forget_pause()
+    assert client.session().hello.host_id
+    assert client.broken_for_s == 0
