@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
 import subprocess
 
 import pytest
@@ -64,6 +65,18 @@ def test_many_submits_at_once_start_one_dispatcher_and_run_once_each(world):
     starts = {record["turn"]["started_at"] for record in records}
     assert len(starts) == 8
     world.assert_nothing_left_over()
+
+
+def test_a_program_gets_the_whole_list(world):
+    task = world.submit("touch x")
+    world.wait(task, status=0)
+    names = ", ".join(row[1] for row in world.store("PRAGMA table_info(tasks)") if row[1] != "id")
+    ids = ", ".join(f"('copy{number:06}')" for number in range(59))
+    with sqlite3.connect(world.state / "store.db", timeout=30) as store:
+        store.execute(f"INSERT INTO tasks (id, {names}) SELECT column1, {names} FROM tasks, (VALUES {ids})")
+    assert len(world.json("list")) == 60
+    assert len(world.json("list", "-n", "7")) == 7
+    assert "shunter list -n 100" in world.out("list")
 
 
 def test_no_more_turns_run_at_once_than_there_are_slots(world):

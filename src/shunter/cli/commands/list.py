@@ -15,14 +15,17 @@ from ..output import emit, json_option, say, view_record
 from ..text import age, clock, phrase_colour, table, visible
 from .result import repeat_words
 
+MOST = 100_000
+
 
 @click.command("list")
 @click.option("-a", "--all", "everything", is_flag=True, help="Closed tasks too.")
-@click.option("-n", "--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="At most so many.")
+@click.option("-n", "--limit", type=click.IntRange(1, MOST), help="At most so many; else 50, and with --json all.")
 @json_option
-def command(everything: bool, limit: int, as_json: bool) -> None:
+def command(everything: bool, limit: int | None, as_json: bool) -> None:
     """Show tasks, newest first: what was last recorded, no host is asked."""
     home = Home()
+    limit = limit or (MOST if as_json else 50)
     try:
         views = list_views(home.reading, everything=everything, limit=limit + 1)
     except ShunterError as exc:
