@@ -42,6 +42,28 @@ def test_another_configuration_file_can_be_named(world):
     assert b"missing.toml" in world.run("config", "show", status=64, env=missing).stderr
 
 
+def test_a_store_whose_file_is_gone_is_damaged_for_whoever_looks(world):
+    task = world.submit(f'while [ ! -e "{world.marks}/go" ]; do sleep 0.05; done; touch x')
+    eventually(lambda: world.json("status", task)["phrase"] == "running")
+    (world.state / "store.db").rename(world.root / "aside")
+    for words in (["list"], ["status", task], ["hosts"], ["wait", task], ["submit", "-a", "exec:true", "go"]):
+        assert b"STORE_DAMAGED" in world.run(*words, status=None).stderr, words
+    (world.root / "aside").rename(world.state / "store.db")
+    (world.marks / "go").touch()
+    world.wait(task, status=0)
+
+
+def test_a_dispatcher_that_does_not_start_says_why(world):
+    world.state.mkdir(parents=True)
+    (world.state / "wake").write_text("somebody's")
+    for words in (["submit", "-a", "exec:true", "go"], ["reconcile"]):
+        told = world.run(*words, status=None).stderr.decode()
+        assert "NO_DISPATCHER" in told and "is in the way" in told, words
+    (world.state / "wake").unlink()
+    world.out("reconcile")
+    world.wait(world.json("list")[0]["id"], status=None)
+
+
 def test_an_unknown_agent_host_or_task_is_named(world):
     assert b"codxe" in world.run("submit", "-a", "codxe", "go", status=64).stderr
     assert b"HOST_UNKNOWN" in world.run("submit", "-a", "exec:cat", "--host", "mars", "go", status=64).stderr

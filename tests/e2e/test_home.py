@@ -260,7 +260,10 @@ def test_readers_say_when_nobody_is_at_work(world):
         os.kill(pid, 9)
     eventually(lambda: "Nobody is at work" in world.out("list"))
     assert "shunter reconcile" in world.out("status", task)
+    assert "Nobody is at work" in world.out("result", task, status=70)
     (world.marks / "go").touch()
+    followed = world.run("logs", "-f", task)  # the host tells, and nobody settles what it tells
+    assert b"Nobody is at work" in followed.stderr
     world.out("reconcile")
     world.wait(task, status=0)
 

@@ -286,6 +286,60 @@ class TestWork:
         assert (found["host"], found["phrase"]) == ("one", "done")
 
     @needs_own_users
+    def test_a_turn_on_a_host_that_does_not_come_back_is_given_up_by_its_name(self, pool):
+        one = pool.a_host("one")
+        pool.add(one)
+        pool.without_local()
+        world = pool.world
+        went = one.home / "went"
+        task = world.submit(f'echo half > x.txt; echo x >> "{went}"; sleep 600')
+        eventually(lambda: world.json("status", task)["phrase"] == "running" and went.exists())
+        told = text_of(world.run("cancel", task, "--force", "one", status=None))
+        assert "lost" not in told  # it answers, so it is asked
+        (found,) = world.wait(task)
+        assert found["turn"]["state"] == "cancelled"
+
+        script = f'[ -e x.txt ] && exec sh -c "echo more >> x.txt"; echo half > x.txt; echo x >> "{went}"; sleep 600'
+        again = world.submit(script)
+        eventually(lambda: world.json("status", again)["phrase"] == "running" and went.read_text() == "x\nx\n")
+        one.vanish()
+        eventually(lambda: world.json("status", again)["phrase"] == "uncertain", limit_s=60)
+        assert f"shunter cancel {again} --force one" in text_of(world.run("host", "remove", "one", status=64))
+        assert "is on one, not on two" in text_of(world.run("cancel", again, "--force", "two", status=64))
+        assert "the cancellation is stored" in world.out("status", again)
+        assert "--force one" in text_of(world.run("close", again, status=64))
+        assert "cannot be asked" in world.out("result", again, status=70)
+        assert "lost" in world.out("cancel", again, "--force", "one")
+        shown = world.json("status", again)
+        assert (shown["phrase"], shown["state"], shown["turn"]["error_code"]) == ("lost", "lost", "TURN_LOST")
+        assert f"shunter fetch {again}" in world.out("result", again)
+        assert world.wait(again, status=None)[0]["phrase"] == "lost"
+        assert "Nothing to repair" in world.out("reconcile")
+
+        one.come_back()  # what was given up is ended before anybody works there again
+        said = world.json("say", again, "go on", "--wait")
+        assert (said["phrase"], said["turn"]["number"]) == ("done", 2), said
+        assert world.git("show", f"{said['ref']}:x.txt").split() == ["half", "more"]
+
+    @needs_own_users
+    def test_what_was_given_up_comes_home_when_its_host_does(self, pool):
+        one = pool.a_host("one")
+        pool.add(one)
+        pool.without_local()
+        world = pool.world
+        task = world.submit("echo half > x.txt; sleep 600")
+        eventually(lambda: world.json("status", task)["phrase"] == "running")
+        one.vanish()
+        eventually(lambda: world.json("status", task)["phrase"] == "uncertain", limit_s=60)
+        assert "lost" in world.out("cancel", task, "--force", "one")
+        one.come_back()
+        eventually(lambda: "fetched" in world.out("reconcile", status=None), limit_s=60, every_s=1)
+        shown = world.json("status", task)
+        assert (shown["turn"]["outcome"]["outcome"], shown["turn"]["error_code"]) == ("cancelled", None)
+        assert world.git("show", f"{shown['ref']}:x.txt") == "half"
+        assert "Nothing to repair" in world.out("reconcile")
+
+    @needs_own_users
     def test_a_host_without_this_versions_helper_is_passed_over_with_the_command_that_mends_it(self, pool):
         one, two = pool.a_host("one"), pool.a_host("two")
         pool.add(one)

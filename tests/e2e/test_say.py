@@ -52,22 +52,6 @@ class TestFollowUps:
             assert None not in stages and stages == sorted(stages)
         assert "turn 3    stored" in world.out("status", task)
 
-    def test_an_agent_that_goes_on_in_a_session_of_another_name_is_resumed_there(self, world):
-        (world.root / "fork.sh").write_text('cat >> log; echo "$1" >> asked; echo "{\\"sid\\": \\"$1-again\\"}"\n')
-        run = (
-            f'command = ["sh", "{world.root}/fork.sh", "s"]\nresume = ["sh", "{world.root}/fork.sh", "{{session_id}}"]'
-        )
-        world.configure(more=f'[agents.forks]\nadapter = "exec"\nfields = {{ session = "sid" }}\n{run}\n')
-        task = world.json("submit", "-a", "forks", "--wait", "first")["id"]
-        assert "session of another name" not in world.out("result", task)
-        for session in ("s-again-again", "s-again-again-again"):
-            assert world.json("say", task, "--wait", "more")["session_id"] == session
-            assert f"session of another name than it was given; follow-ups go on in {session}" in world.out(
-                "result", task
-            )
-        asked = world.git("show", f"{world.json('status', task)['ref']}:asked").split()
-        assert asked == ["s", "s-again", "s-again-again"]
-
     def test_a_workspace_that_is_gone_is_made_anew_from_the_result(self, world):
         task = world.submit(LOG, prompt="first")
         world.wait(task, status=0)
@@ -127,6 +111,22 @@ class TestFollowUps:
         first, second = world.json("status", task)["turns"]
         assert (first["state"], second["state"]) == ("cancelled", "succeeded")
 
+    def test_a_message_that_interrupts_keeps_the_place_of_its_turn(self, world):
+        world.configure(slots=1)
+        task = world.submit(
+            'cat >> said; [ "$(cat said)" = first ] || exit 0; touch "$0.ran"; sleep 60', prompt="first"
+        )
+        eventually(lambda: world.json("status", task)["phrase"] == "running")
+        other = world.submit("touch y", prompt="other")
+        world.run("say", task, "--interrupt", "second")
+        first, second = world.wait(task, other, status=None)
+        assert first["turn"]["number"] == 2 and first["turn"]["settled_at"] <= second["turn"]["accepted_at"]
+
+    def test_an_answer_to_a_turn_that_is_not_over_is_too_early(self, world):
+        task = world.submit("sleep 60")
+        eventually(lambda: world.json("status", task)["phrase"] == "running")
+        assert code_of(world.run("say", task, "--answer", "1", "--json", status=64)) == "TASK_BUSY"
+
     def test_a_message_that_interrupts_outlives_client_and_dispatcher(self, world):
         end_slowly(world)
         stubborn = f"{LOG}; grep -q second log.txt || {{ trap '' TERM; touch {world.marks}/holds; sleep 60; }}"
@@ -172,9 +172,13 @@ class TestConfiguredCommand:
         task = world.json("submit", "-a", "mine", "first", "--wait")
         assert (task["session_id"], task["turn"]["outcome"]["summary"]) == ("abc-first", "hello")
         assert world.out("logs", task["id"]) == "hello"
-        found = world.json("say", task["id"], "second", "--wait")
-        assert world.git("show", f"{found['ref']}:calls.txt").splitlines() == ["first", "abc-first"]
-        assert found["session_id"] == "abc-first"
+        assert "session of another name" not in world.out("result", task["id"])
+        for session in ("abc-abc-first", "abc-abc-abc-first"):  # it goes on in a copy, and so does what follows
+            found = world.json("say", task["id"], "more", "--wait")
+            assert found["session_id"] == session
+            assert f"another name than it was given; follow-ups go on in {session}" in world.out("result", task["id"])
+        calls = world.git("show", f"{found['ref']}:calls.txt").splitlines()
+        assert calls == ["first", "abc-first", "abc-abc-first"]
 
     def test_a_session_that_was_never_named_cannot_be_resumed(self, world):
         world.configure(

@@ -26,7 +26,7 @@ from ..fleet.places import Places
 from ..model.brief import Brief
 from ..model.records import Event, Row, Task, Turn
 from ..model.states import UNDELIVERED, Step, TaskState, TurnState
-from ..policy.outcome import turn_state_of
+from ..policy.outcome import is_given_up, turn_state_of
 from ..policy.retry import Again, RetryRule, Stop, decide_again, did_nothing
 from ..store.briefs import brief_id, read_brief, remove_briefs
 from ..store.contract import Store
@@ -126,6 +126,7 @@ class Driver:
         if self._is_cancelled_before_acceptance(turn):
             return False
         task, entry = self.store.load_task(turn.task_id), self._host(turn)
+        self._end_given_up(turn, entry)
         ask = LeaseAsk(
             attempt_id=self._attempt(turn),
             job_id=turn.id,
@@ -141,6 +142,13 @@ class Driver:
             self._return(turn, reason_code="CAPACITY_BUSY", pause_s=busy_pause_s(turn.attempt_number))
             return False
         return self._move(turn, Step.LEASED, reason=None, lease_token=lease.token)
+
+    def _end_given_up(self, turn: Turn, entry: HostEntry) -> None:
+        """The turn before this one may run on after all: its host came back, and does not know that it was given up."""
+        former = self.store.load_turns(turn.task_id)[turn.number - 2] if turn.number > 1 else None
+        if former is not None and former.host == entry.name and is_given_up(former):
+            ask = CancelAsk(self._attempt(former), former.cancel_actor or "user")
+            entry.client.call("attempt.cancel", ask)
 
     def _note_refusal(self, turn: Turn, words: str) -> None:
         """The host's own words, once until they change."""
@@ -430,8 +438,8 @@ class Driver:
         return 1.0
 
     def _retry_from_queue(self, turn: Turn, exc: ShunterError) -> float | None:
-        # A host that is away or full for a night must not fill the history, and says nothing against the turn.
-        if exc.code in NOT_REACHED or exc.code == "DISK_FULL":
+        # A host that is away, full or unable for a night must not fill the history, and says nothing against the turn.
+        if exc.code in (*NOT_REACHED, "DISK_FULL", "LEDGER_DAMAGED", "LEDGER_UNAVAILABLE"):
             self._return(turn, reason_code=exc.code, pause_s=busy_pause_s(turn.attempt_number))
             return 0.0
         self._release(turn)

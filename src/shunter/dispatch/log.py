@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 
 
 def log(text: str) -> None:
+    """What cannot be written, because the disk is full, is no reason to stop working."""
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-    sys.stderr.write(f"{stamp} {text}\n")
-    sys.stderr.flush()
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"{stamp} {text}\n")
+        sys.stderr.flush()

@@ -16,9 +16,15 @@ from ..wire.errors import ShunterError
 from .leadership import is_dead, this_process
 from .log import log
 from .loop import LEASE_TTL_S, Dispatcher
+from .wake import READY
 
 
-def run_dispatcher(*, ready: Callable[[], None], on_boundary: Callable[[str], None] = lambda name: None) -> int:
+def run_dispatcher(
+    *,
+    ready: Callable[[], None],
+    failed: Callable[[str], None] = lambda why: None,
+    on_boundary: Callable[[str], None] = lambda name: None,
+) -> int:
     """Lead until nothing is left to do. 0 also when somebody else leads; else the exit status of the fault."""
     places = find_places()
     try:
@@ -37,6 +43,7 @@ def run_dispatcher(*, ready: Callable[[], None], on_boundary: Callable[[str], No
         dispatcher.close()
         store.close()
     except ShunterError as exc:
+        failed(f"{exc.code}: {exc.text}")
         log(f"{exc.code}: {exc.text}")
         return exc.exit_status
     return 0
@@ -45,14 +52,18 @@ def run_dispatcher(*, ready: Callable[[], None], on_boundary: Callable[[str], No
 def main() -> None:
     tell = int(sys.argv[1])
 
-    def ready() -> None:
+    def say(word: str) -> None:
+        """To whoever started us; once, the second time nobody listens."""
         with contextlib.suppress(OSError):
-            os.write(tell, b"ok")
+            os.write(tell, word.encode("utf-8", "replace")[:1024])
             os.close(tell)
 
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    status = run_dispatcher(ready=ready)
-    sys.stderr.flush()
+    try:
+        status = run_dispatcher(ready=lambda: say(READY), failed=say)
+    except Exception as exc:
+        say(f"INTERNAL: {type(exc).__name__}: {exc}")
+        raise
     os._exit(status)  # threads of the pool may still wait for a host that does not answer
 
 

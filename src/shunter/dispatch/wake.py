@@ -22,6 +22,7 @@ from ..wire.errors import ShunterError
 from .leadership import is_dead, this_process
 
 START_LIMIT_S = 10.0
+READY = "ok"  # what a dispatcher says once somebody leads; anything else is why nobody does
 # The dispatcher outlives the terminal that started it, so it takes along what finds files and keys, nothing else.
 KEPT_NAMES = ("HOME", "PATH", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "SSH_AUTH_SOCK", "SHUNTER_CONFIG")
 KEPT_PREFIXES = ("XDG_", "LC_")
@@ -69,12 +70,13 @@ def start_dispatcher(places: Places) -> None:
     except OSError as exc:
         os.close(told)
         os.close(tell)
-        raise _no_dispatcher(places, str(exc), since) from exc
+        raise _no_dispatcher(places, str(exc)) from exc
     os.close(tell)
     try:
         ready, _, _ = select.select([told], [], [], START_LIMIT_S)
-        if not ready or os.read(told, 16)[:2] != b"ok":
-            raise _no_dispatcher(places, "it ended at once" if ready else "it did not come up in time", since)
+        word = os.read(told, 1024).decode("utf-8", "replace") if ready else "it did not come up in time"
+        if word != READY:
+            raise _no_dispatcher(places, word or last_line(places.dispatcher_log, since) or "it ended at once")
     finally:
         os.close(told)
 
@@ -86,10 +88,9 @@ def rotate(log: Path) -> None:
             log.replace(log.with_name(log.name + ".1"))
 
 
-def _no_dispatcher(places: Places, why: str, since: int) -> ShunterError:
-    hint = f"see {places.dispatcher_log}; `shunter reconcile` starts it again"
-    last = last_line(places.dispatcher_log, since)
-    text = f"no dispatcher could be started: {why}{': ' if last else ''}{last}; what is stored waits for one"
+def _no_dispatcher(places: Places, why: str) -> ShunterError:
+    hint = f"mend that, then `shunter reconcile`; more may stand in {places.dispatcher_log}"
+    text = f"no dispatcher could be started: {why}; what is stored waits for one"
     return ShunterError("NO_DISPATCHER", text, hint=hint)
 
 

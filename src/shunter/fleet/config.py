@@ -437,7 +437,7 @@ class _Reader:
 def _near(given: str, known: Any) -> str:
     import difflib
 
-    found = difflib.get_close_matches(given, list(known), n=1)
+    found = difflib.get_close_matches(given, list(known), n=1, cutoff=0.8)
     return f"; did you mean {found[0]}?" if found else ""
 
 

@@ -93,6 +93,8 @@ CREATE TABLE outbox (
 """
 }
 
+RESTORE = "put the ledger back, or wait until no agent runs there and move the whole data root aside"
+
 
 def boottime_s() -> float:
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -109,7 +111,7 @@ def sqlite_errors(path: str) -> Iterator[None]:
         if "full" in text or ("disk I/O error" in text and _has_no_room(path)):
             raise ShunterError("DISK_FULL", f"{path}: {text}", hint="make room on the host") from exc
         if "malformed" in text or "not a database" in text:
-            hint = "restore the ledger, or move it and jobs/ aside to begin anew"
+            hint = RESTORE
             raise ShunterError("LEDGER_DAMAGED", f"{path}: {text}", hint=hint) from exc
         raise ShunterError("LEDGER_UNAVAILABLE", f"{path}: {text}") from exc
 
@@ -143,7 +145,7 @@ class Ledger:
             self._check_form()
         elif has_jobs:
             text = f"{self.path}: missing or empty, but there are attempts in jobs/ beside it"
-            raise ShunterError("LEDGER_DAMAGED", text, hint="restore the ledger, or move jobs/ aside to begin anew")
+            raise ShunterError("LEDGER_DAMAGED", text, hint=RESTORE)
         self.db.execute("PRAGMA journal_mode=WAL")
         self.db.execute("PRAGMA synchronous=FULL")
         if not existed or self._version() < VERSION:
@@ -166,7 +168,7 @@ class Ledger:
             return  # made by a start that was killed before its first transaction
         if application != APPLICATION_ID:
             text = f"{self.path}: not a ledger of shunter; nothing was changed"
-            raise ShunterError("LEDGER_DAMAGED", text, hint="move the file aside")
+            raise ShunterError("LEDGER_DAMAGED", text, hint=RESTORE)
         if version > VERSION:
             text = f"{self.path}: layout {version} is newer than {VERSION}; nothing was changed"
             raise ShunterError("LEDGER_NEWER", text, hint="use the newer helper of this host")
@@ -219,6 +221,11 @@ class Ledger:
             gone = self.db.execute("SELECT state FROM attempt WHERE attempt_id = ?", (ask.attempt_id,)).fetchone()
             if gone:
                 raise ShunterError("TOMBSTONED", f"attempt {ask.attempt_id} is {gone['state']}")
+            other = self.db.execute(
+                "SELECT job_id FROM lease WHERE used = 1 AND task_id = ? AND job_id <> ?", (ask.task_id, ask.job_id)
+            ).fetchone()
+            if other:  # given up by home, without a word from here: two agents never share a workspace
+                return None, f"turn {other['job_id'].rpartition('-')[2]} of this task still runs there"
             used = self.db.execute("SELECT COALESCE(SUM(slots), 0), COALESCE(SUM(memory_mb), 0) FROM lease").fetchone()
             refusal = decide_admission(
                 ask, used_slots=used[0], reserved_memory_mb=used[1], available_memory_mb=available_memory_mb

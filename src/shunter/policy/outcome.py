@@ -26,6 +26,16 @@ def turn_state_of(end: End) -> TurnState:
     return TurnState.SUCCEEDED if end.outcome in WELL_ENDED else TurnState.FAILED
 
 
+def is_lost(turn: Turn) -> bool:
+    """Settled without a word of its host on how it ended."""
+    return turn.state == TurnState.LOST and turn.outcome is None and turn.attempt_id is not None
+
+
+def is_given_up(turn: Turn) -> bool:
+    """Lost by a person's word, who had asked for its end before; its host may come back with it."""
+    return is_lost(turn) and turn.cancel_requested_at is not None
+
+
 def exit_status_of(turn: Turn) -> int:
     """For `--wait` of one turn: the agent's own status, or what stands for it (T20)."""
     end = turn.outcome

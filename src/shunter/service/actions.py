@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..dispatch.delivery import close_on_host, deliver_result, find_checkout, has_news
+from ..dispatch.hosts import NOT_REACHED, HostEntry
 from ..git.forget import forget_task
 from ..git.transfer import import_kept, open_transfer
 from ..model.records import Task, Turn
 from ..model.states import UNDELIVERED, PushState, Step, TaskState, TurnState
-from ..policy.outcome import NOT_AT_HOME
+from ..policy.outcome import NOT_AT_HOME, is_given_up, is_lost
 from ..store.briefs import remove_briefs
 from ..store.contract import Store
 from ..wire.errors import ShunterError
-from ..wire.messages import AttemptRef
+from ..wire.messages import AttemptRef, AttemptStatus, CancelAsk, End
 from .home import Home
 from .view import TaskView, load_view
 from .waiting import POLL_S, WAKE_EVERY_S, is_over
@@ -30,6 +31,40 @@ def cancel_task(home: Home, prefix: str, *, actor: str) -> TaskView:
     if turn is not None:
         home.wake()
     return load_view(home.store, task.id)
+
+
+def give_up_turn(home: Home, prefix: str, *, host: str, actor: str) -> TaskView:
+    """Settle a turn whose host cannot be asked as lost, on a person's word that this host does not come back (P13).
+
+    The cancellation stays recorded: should the host answer after all, `reconcile` ends what runs there and brings home
+    what it made. A turn that is over stays as it is. Raises USAGE when the turn is on another host or on none,
+    TASK_BUSY when the host can be asked, since then it ends by `cancel`.
+    """
+    task = home.store.find_task(prefix)
+    while True:
+        view = load_view(home.store, task.id)
+        turn = view.turn
+        if turn is None or turn.step == Step.SETTLED:
+            return view
+        if turn.host != host or turn.attempt_id is None:
+            where = f"is on {turn.host}" if turn.host else "waits and is on no host"
+            hint = f"shunter cancel {task.id}" + (f" --force {turn.host}" if turn.host else "")
+            raise ShunterError("USAGE", f"turn {turn.number} of task {task.id} {where}, not on {host}", hint=hint)
+        if not turn.uncertain:
+            text = f"{host} can be asked: the cancellation of task {task.id} goes on there"
+            raise ShunterError("TASK_BUSY", text, hint=f"shunter status {task.id}")
+        home.store.settle_turn(
+            turn.id,
+            turn.attempt_id,
+            turn.step,
+            state=TurnState.LOST,
+            task_state=TaskState.LOST,
+            actor=actor,
+            now=time.time(),
+            reason=f"given up with {host}",
+            error_code="TURN_LOST",
+            error_text=f"given up, because {host} could not be asked: {turn.uncertain_reason or 'no answer'}",
+        )
 
 
 def settle_waiting(home: Home, task: Task, turn: Turn, *, actor: str) -> None:
@@ -55,13 +90,14 @@ def fetch_task(home: Home, prefix: str, *, checkout: str | None = None) -> TaskV
     `checkout`: where to bring it when the one that the task came from has moved.
     """
     task = home.store.find_task(prefix)
-    turns = [turn for turn in home.store.load_turns(task.id) if turn.outcome is not None]
-    if not turns:
+    turns = home.store.load_turns(task.id)
+    was_lost = is_lost(turns[-1])
+    ended = turns if was_lost else [turn for turn in turns if turn.outcome is not None]
+    if not ended:
         raise ShunterError("FETCH_FAILED", f"task {task.id} has no result yet", hint=f"shunter wait {task.id}")
-    turn = turns[-1]
-    end = turn.outcome
-    assert end is not None
+    turn = ended[-1]
     entry = home.host(turn.host or "")
+    end = turn.outcome or _end_of_lost(entry, turn)
     publication = end.publication
     if publication is None and turn.attempt_id is not None:
         status = entry.client.call("attempt.publish", AttemptRef(turn.attempt_id, turn.id))
@@ -74,9 +110,29 @@ def fetch_task(home: Home, prefix: str, *, checkout: str | None = None) -> TaskV
         ref = deliver_result(home.store, entry, home.places, task, publication, checkout=checkout)
     if ref is not None:
         home.store.mark_fetched(task.id, publication.head_oid, ref=ref, actor="user", now=time.time())
-    if turn.error_code in NOT_AT_HOME:
+    if was_lost or turn.error_code in NOT_AT_HOME:
         home.store.record_publication(turn.id, end, actor="user", now=time.time())
     return load_view(home.store, task.id)
+
+
+def _end_of_lost(entry: HostEntry, turn: Turn) -> End:
+    """What the host, asked once more, tells of a turn that was given up or whose record it had lost.
+
+    Raises FETCH_FAILED while it runs there, which ends it when that was asked for, or when nothing is known of it.
+    """
+    assert turn.attempt_id is not None
+    status: AttemptStatus = entry.client.call("attempt.status", AttemptRef(turn.attempt_id, turn.id))
+    if status.end is not None:
+        return status.end
+    if status.state in ("unknown", "tombstoned"):
+        text = f"{entry.name} has no record of turn {turn.number} of task {turn.task_id}"
+        hint = f"its workspace may hold what it did: shunter say {turn.task_id} … goes on there"
+        raise ShunterError("FETCH_FAILED", text, hint=hint)
+    text = f"turn {turn.number} of task {turn.task_id} still runs on {entry.name}"
+    if is_given_up(turn):
+        entry.client.call("attempt.cancel", CancelAsk(turn.attempt_id, turn.cancel_actor or "user"))
+        text += " and is being ended"
+    raise ShunterError("FETCH_FAILED", text, hint=f"then: shunter fetch {turn.task_id}")
 
 
 def import_kept_work(home: Home, prefix: str) -> list[str]:
@@ -106,7 +162,10 @@ def close_task(home: Home, prefix: str, *, discard: bool, actor: str) -> ClosedT
         view = cancel_task(home, task.id, actor=actor)
         task = view.task
     if not is_over(view):
-        raise ShunterError("TASK_BUSY", f"task {task.id} is {view.phrase}", hint=f"shunter cancel {task.id}")
+        hint = f"shunter cancel {task.id}"
+        if view.turn is not None and view.turn.uncertain and view.turn.cancel_requested_at is not None:
+            hint += f" --force {view.turn.host} gives up a turn whose host does not come back"
+        raise ShunterError("TASK_BUSY", f"task {task.id} is {view.phrase}", hint=hint)
     kept: list[str] = []
     if task.state != TaskState.CLOSED:
         if not discard:
@@ -124,7 +183,7 @@ def close_task(home: Home, prefix: str, *, discard: bool, actor: str) -> ClosedT
 
 def undelivered_on(home: Home, host: str) -> list[str]:
     """Tasks whose last result is on that host alone, as far as is known here."""
-    if not home.places.store_file.exists():
+    if not home.was_used:
         return []
     tasks = home.store.list_tasks(states=[TaskState.OPEN, TaskState.LOST], limit=100_000)
     turns = home.store.load_latest_turns([task.id for task in tasks if task.host == host])
@@ -201,11 +260,15 @@ def reconcile(home: Home) -> list[Repair]:
         repairs += [Repair(turn.task_id, f"{turn.step}: asked again") for turn in home.store.open_turns()]
     for task in home.store.list_tasks(states=[TaskState.OPEN, TaskState.LOST], limit=100_000):
         turn = load_view(home.store, task.id).turn
-        if turn is None or turn.step != Step.SETTLED or turn.error_code not in NOT_AT_HOME:
+        if turn is None or turn.step != Step.SETTLED:
+            continue
+        was_given_up = is_given_up(turn)
+        if turn.error_code not in NOT_AT_HOME and not was_given_up:
             continue
         try:
             fetch_task(home, task.id)
             repairs.append(Repair(task.id, "fetched"))
         except ShunterError as exc:
-            repairs.append(Repair(task.id, "fetch", f"{exc.code}: {exc.text}"))
+            if not (was_given_up and exc.code in (*NOT_REACHED, "HOST_UNKNOWN")):  # as whoever gave it up expected
+                repairs.append(Repair(task.id, "fetch", f"{exc.code}: {exc.text}"))
     return repairs

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..fleet.places import Places, find_places
 from ..store.contract import Store
+from ..store.file import is_used
 from ..store.sqlite import open_store
 from ..wire.errors import ShunterError
 
@@ -43,10 +44,15 @@ class Home:
         """For commands that change something; made when it is missing."""
         return open_store(str(self.places.store_file))
 
+    @property
+    def was_used(self) -> bool:
+        """Whether anything was ever submitted, also when the store is damaged now."""
+        return is_used(str(self.places.store_file))
+
     @cached_property
     def reading(self) -> Store:
         """For commands that only look (P17). Raises TASK_UNKNOWN when nothing was ever submitted."""
-        if not self.places.store_file.exists():
+        if not self.was_used:
             raise ShunterError("TASK_UNKNOWN", "nothing was submitted yet", hint="shunter submit --help")
         return open_store(str(self.places.store_file), create=False, readonly=True)
 

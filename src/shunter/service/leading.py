@@ -10,7 +10,7 @@ from .home import Home
 
 def unled(home: Home) -> str | None:
     """A sentence for people when turns are open and no dispatcher leads: what is shown may be old then."""
-    if not home.places.store_file.exists():
+    if not home.was_used:
         return None
     if not home.reading.has_open_turns() and home.reading.next_push_due() is None:
         return None
@@ -18,5 +18,5 @@ def unled(home: Home) -> str | None:
     if leader.owner is not None and not is_dead(leader.owner, here=this_process(home.places)):
         return None
     age_s = time.time() - leader.renewed_at
-    since = f" for {age_s:.0f} s" if leader.renewed_at and age_s >= 0 else ""
+    since = f" (last seen {age_s:.0f} s ago)" if leader.renewed_at and age_s >= 0 else ""
     return f"Nobody is at work on this{since}: states may be old. `shunter reconcile` goes on with it."

@@ -15,9 +15,11 @@ from ..model.states import Step, TaskState
 from ..wire.errors import ShunterError
 from ..wire.messages import FollowAsk, LogAsk, LogChunk
 from .home import Home
+from .leading import unled
 
 RECONNECT_PAUSE_S = 0.5
 SETTLE_LIMIT_S = 30.0
+UNLED_LIMIT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +87,11 @@ def read_log(home: Home, turn: Turn, *, stream: str, follow: bool, ago_s: float 
 def find_repeat(home: Home, turn: Turn) -> tuple[Turn, float] | None:
     """What repeats a turn whose log has ended, once that is decided, and when it is due (Unix seconds).
 
-    A turn that nobody settles for SETTLE_LIMIT_S has none: the follower shall not hang where no dispatcher is.
+    None also where nobody is at work to settle the turn, or when that takes longer than SETTLE_LIMIT_S.
     """
     give_up = time.monotonic() + SETTLE_LIMIT_S
     while (turn := home.reading.load_turn(turn.id)).step != Step.SETTLED:
-        if time.monotonic() > give_up:
+        if time.monotonic() > give_up or unled(home) is not None:
             return None
         time.sleep(0.1)
     for later in home.reading.load_turns(turn.task_id):
@@ -112,9 +114,16 @@ def _wait_change(changes: queue.SimpleQueue[str | None]) -> None:
 
 
 def wait_accepted(home: Home, turn: Turn, *, follow: bool) -> Turn:
+    """Raises NO_DISPATCHER when nobody is at work for UNLED_LIMIT_S: nobody would ever end the waiting."""
+    led_at = time.monotonic()
     while follow and turn.accepted_at is None and turn.step != Step.SETTLED:
         time.sleep(0.1)
         turn = home.reading.load_turn(turn.id)
+        stale = unled(home)
+        if stale is None:
+            led_at = time.monotonic()
+        elif time.monotonic() - led_at > UNLED_LIMIT_S:
+            raise ShunterError("NO_DISPATCHER", stale, hint="shunter reconcile")
     return turn
 
 

@@ -265,10 +265,14 @@ def enable_host(home: Home, name: str, *, actor: str) -> bool:
 def refuse_removal(home: Home, name: str) -> HostEntry:
     """The entry, unless turns run there or it is the last one. Raises TASK_BUSY with their tasks."""
     entry = home.host(name)
-    if home.places.store_file.exists():
-        running = sorted({turn.task_id for turn in home.store.open_turns(waiting=False) if turn.host == name})
+    if home.was_used:
+        turns = [turn for turn in home.store.open_turns(waiting=False) if turn.host == name]
+        running = sorted({turn.task_id for turn in turns})
         if running:
             hint = f"shunter host drain {name}, then wait: shunter wait {' '.join(running)}"
+            unheard = sorted({turn.task_id for turn in turns if turn.uncertain})
+            if unheard:
+                hint += f"; if it never answers again: shunter cancel {' '.join(unheard)} --force {name}"
             raise ShunterError("TASK_BUSY", f"turns run on {name}: {', '.join(running)}", hint=hint)
     return entry
 
@@ -290,7 +294,7 @@ def remove_host(home: Home, name: str) -> bool:
     """Take the entry out of the configuration. False when only the built-in `local` had that name."""
     removed = remove_host_entry(home.places, name)
     forget_observation(home.places, name)
-    if home.places.store_file.exists():
+    if home.was_used:
         home.store.enable_host(name, actor="removal", now=time.time())
     return removed
 

@@ -120,7 +120,7 @@ def pool_status(
 
 def load_use(home: Home) -> tuple[dict[str, Drain], list[Turn]]:
     """Drains by host, and the turns under way; nothing before the first task or drain."""
-    if not home.places.store_file.exists():
+    if not home.was_used:
         return {}, []
     store = home.reading
     return {drain.host: drain for drain in store.list_drains()}, store.open_turns(waiting=False)

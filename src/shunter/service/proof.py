@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ..agents.table import COMMANDS, MODULES, load
 from ..agents.versions import doubt_version
-from ..dispatch.hosts import HostEntry, make_transport, sandbox_names
+from ..dispatch.hosts import LEAST_FREE_MB, HostEntry, make_transport, sandbox_names
 from ..fleet.client import HostClient
 from ..fleet.places import Places
 from ..fleet.ssh import OWN_CONNECTION
@@ -41,7 +41,7 @@ from ..wire.messages import (
 
 OLDEST_PYTHON = (3, 9)
 OLDEST_GIT = (2, 30)
-LEAST_DISK_MB = 1024
+GOOD_DISK_MB = 1024  # less is told; below LEAST_FREE_MB the host takes no turns
 LEAST_PROCESSES = 24  # supervisor, helper, and git with a thread for each core
 START_LIMIT_S = 10.0
 CLOCK_LIMIT_S = 5.0
@@ -148,7 +148,9 @@ def _disk(facts: Facts) -> Finding:
     free = facts.disk_free_mb
     if free is None:
         return Finding("disk", None, "not measured")
-    return Finding("disk", free >= LEAST_DISK_MB, f"{free} MB free", f"free at least {LEAST_DISK_MB} MB there")
+    remedy = None if free >= GOOD_DISK_MB else f"free at least {GOOD_DISK_MB} MB there"
+    does = False if free < LEAST_FREE_MB else None if remedy else True
+    return Finding("disk", does, f"{free} MB free", remedy)
 
 
 def _memory(facts: Facts) -> str:

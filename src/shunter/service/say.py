@@ -58,13 +58,13 @@ def say_to_task(home: Home, ask: SayAsk) -> Said:
     task = home.store.find_task(ask.task)
     turns = home.store.load_turns(task.id)
     _refuse_hopeless(home, task, turns)
+    if turns[-1].step != Step.SETTLED and not ask.interrupt:
+        raise _busy(turns[-1])
     former = _former_brief(home, turns)
     message = checked_prompt(_message(ask, turns[-1]).encode("utf-8", "surrogateescape"))
     if not ask.fresh:
         _require_session(task, turns, former)
         _refuse_failing(home, task, turns)
-    if turns[-1].step != Step.SETTLED and not ask.interrupt:
-        raise _busy(turns[-1])
     with hold_lock(str(home.places.state_dir / "say.lock")):  # a turn's number and its private file have one writer
         turn = None
         while turn is None:  # until the turn before it stays as it was seen

@@ -28,7 +28,7 @@ def account_named(agent: str, env_profile: str | None) -> str | None:
 
 def find_account_stops(home: Home, host: str, under_way: Iterable[Turn]) -> Stops:
     """Of every account that turns were given there; nothing before the first task."""
-    if not home.places.store_file.exists():
+    if not home.was_used:
         return NO_STOPS
     store = home.reading
     return find_stops(store, host, store.list_accounts(host), under_way, retry_rule(home.config))

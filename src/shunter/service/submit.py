@@ -197,7 +197,7 @@ def refuse_when_busy(home: Home, host: str | None, account: str | None) -> None:
     hint = "without --no-wait the task is queued"
     hosts = [each for each in home.config.hosts if each.enabled and host in (None, each.name)]
     taken = 0
-    if home.places.store_file.exists():
+    if home.was_used:
         drained = {drain.host for drain in home.store.list_drains()}
         hosts = [each for each in hosts if each.name not in drained]
         stopped = find_stopped(home, account, hosts)
@@ -208,7 +208,7 @@ def refuse_when_busy(home: Home, host: str | None, account: str | None) -> None:
         taken = sum(turn.host in names for turn in home.store.open_turns())
     slots = sum(each.slots for each in hosts)
     if taken >= slots:
-        raise ShunterError("CAPACITY_BUSY", f"{taken} turns are open for {slots} slots", hint=hint)
+        raise ShunterError("CAPACITY_BUSY", f"no slot is free: {taken} of {slots} taken or waited for", hint=hint)
 
 
 def _first_line(prompt: str) -> str:

@@ -1,4 +1,4 @@
-# ruff: noqa: PTH108, PTH110, PTH102, PTH112, PTH116, PTH120, PTH123 (pathlib would cost every command its import)
+# ruff: noqa: PTH108, PTH102, PTH112, PTH116, PTH120, PTH123 (pathlib would cost every command its import)
 """The store file: making it, telling whether it is ours and whole, bringing it to the present schema.
 
 A new store is built under another name and linked into place, so that at no time a half-made or empty file stands
@@ -43,14 +43,22 @@ def connect(path: str, *, readonly: bool = False, trace: Trace | None = None) ->
     return link
 
 
+def is_used(path: str) -> bool:
+    """Whether there is a store, or was one whose write-ahead log is left, or nobody may look; opening tells which."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return _has_content(path + "-wal")
+    except OSError:
+        pass
+    return True
+
+
 def create_file(path: str) -> None:
     """Put a fresh store where none is, its directory included; when somebody else was faster, theirs stays."""
     folder = os.path.dirname(path)
     with store_errors(folder):
         _make_private(folder)
-    if _has_content(path + "-wal") and not os.path.exists(path):
-        # SQLite would play this log into whatever database stands in its place.
-        raise damaged(path, "the file is gone, its write-ahead log is still there")
     made = f"{path}.{os.getpid()}-{os.urandom(4).hex()}.new"
     try:
         with store_errors(path):
@@ -150,7 +158,11 @@ def damaged(path: str, why: str) -> ShunterError:
 
 
 def _check_header(path: str) -> None:
-    found = os.stat(path)
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        # SQLite would play this log into whatever database stands in its place.
+        raise damaged(path, "the file is gone, its write-ahead log is still there") from None
     if not stat.S_ISREG(found.st_mode):
         raise ShunterError("STORE_UNAVAILABLE", f"{path} is not a regular file", hint="choose another place")
     with open(path, "rb") as file:

@@ -1,4 +1,4 @@
-# ruff: noqa: PTH100, PTH110 (pathlib would cost every command its import)
+# ruff: noqa: PTH100 (pathlib would cost every command its import)
 """The store in one SQLite file, for one home. Its specification is `contract.Store`.
 
 One connection a thread. Every write is a `BEGIN IMMEDIATE` (lesson 1): a transaction that begins with reading and
@@ -37,7 +37,7 @@ def open_store(
     """
     path = os.path.abspath(os.fspath(path))
     scripts = load_migrations()
-    if not os.path.exists(path):
+    if not file.is_used(path):
         if readonly or not create:
             raise ShunterError("STORE_UNAVAILABLE", f"there is no store at {path}", hint="submit a task first")
         file.create_file(path)
@@ -148,7 +148,8 @@ class SqliteStore(PushWrites, TurnWrites):
         }
         self._run("record_shape", shape)
         values = {"turn_id": row.turn_id, "task_id": row.task_id, "priority": row.priority, "summary": row.summary}
-        added = self._run("insert_row", {**values, **shape, "not_before": row.not_before})
+        values |= {"not_before": row.not_before, "seq": row.seq or None}
+        added = self._run("insert_row", {**values, **shape})
         return replace(row, seq=added.lastrowid or 0, owner=None)
 
     def find_task(self, prefix: str) -> Task:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from ..model import states
@@ -173,8 +174,11 @@ class TurnWrites:
             if attempt_id is not None:
                 code = facts.get("error_code") or turn.error_code
                 self._end_attempt(attempt_id, tombstoned=tombstoned, now=now, failure_code=code)
+            place = self.load_row(turn_id)
             self._delete_row(turn_id)
             following = self._take_follow_up(turn)
+            if following is not None and place is not None:  # what interrupts goes on where the turn was
+                following = (following[0], replace(following[1], seq=place.seq))
             if following is None and turn.cancel_requested_at is None:
                 following = repeat
             if following is not None and task_state != TaskState.ABANDONED:

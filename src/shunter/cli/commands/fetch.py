@@ -29,7 +29,9 @@ def command(task: str, kept: bool, as_json: bool) -> None:
         return
     if view.ref:
         say(f"{view.ref.removeprefix('refs/remotes/')}  {view.task.fetched_oid}")
-    else:
+    elif not refs:
         say(f"{view.task.id}  made no commits, there is nothing to fetch")
     for ref in refs:
         say(ref.removeprefix("refs/remotes/"))
+    if kept and not refs:
+        say(f"{view.task.id}  nothing was kept beside the result")

@@ -14,6 +14,7 @@ from ...agents.contract import Event
 from ...agents.table import event_reader, load, parse_name
 from ...model.records import Turn
 from ...service.home import Home
+from ...service.leading import unled
 from ...service.logs import Piece, choose_turn, find_repeat, lines_of, read_log
 from ...store.briefs import brief_id, read_brief
 from ...wire.errors import ShunterError
@@ -73,6 +74,9 @@ def command(
             _show_events(pieces, _reader(home, turn, plain=stderr), as_json)
         repeat = find_repeat(home, turn) if follow and number is None else None
         if repeat is None:
+            stale = unled(home)
+            if stale:
+                click.echo(f"shunter: {stale}", err=True)
             return
         turn, due_at = repeat
         if not raw:

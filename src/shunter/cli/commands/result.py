@@ -7,10 +7,12 @@ import time
 import click
 
 from ...agents import contract
-from ...model.states import PushState, TaskState
+from ...model.states import PushState, TaskState, TurnState
 from ...policy.outcome import exit_status_of
 from ...service.home import Home
+from ...service.leading import unled
 from ...service.view import TaskView, load_view
+from ...service.waiting import is_over
 from ...wire.errors import ShunterError
 from ...wire.messages import LimitNotice
 from ..output import emit, json_option, say, task_argument, view_record
@@ -28,7 +30,8 @@ def command(ctx: click.Context, task: str, ref_alone: bool, as_json: bool) -> No
     Exit status 0 once there is a result, good or bad; 70 while there is none. With --json the record holds the
     structured result, questions, token use, files and the object id of the head.
     """
-    store = Home().reading
+    home = Home()
+    store = home.reading
     view = load_view(store, store.find_task(task).id)
     if ref_alone:
         if view.ref is None:
@@ -38,6 +41,9 @@ def command(ctx: click.Context, task: str, ref_alone: bool, as_json: bool) -> No
         emit(view_record(view))
     else:
         say(render_result(view))
+        stale = unled(home)
+        if stale and not is_over(view):
+            say(stale)
     if view.turn is None or (view.turn.outcome is None and view.turn.settled_at is None):
         ctx.exit(70)
 
@@ -56,7 +62,12 @@ def render_result(view: TaskView) -> str:
             what = f"repeat of turn {turn.number - turn.repeat_number} " if turn.repeat_number else ""
             lines.append(f"  {what}cancelled by {visible(turn.cancel_actor or 'user')} before any agent was started")
         elif turn.settled_at is None:
-            lines.append(f"  no result yet{': ' if turn.repeat_number else ''}{repeat_words(view)}")
+            away = f"{turn.host} cannot be asked: {turn.uncertain_reason or 'no answer'}" if turn.uncertain else ""
+            why = visible(away) or repeat_words(view)
+            lines.append(f"  no result yet{': ' if why else ''}{why}")
+        if turn.state == TurnState.LOST:
+            lines.append(f"  next       shunter fetch {task.id}  asks {turn.host} once more")
+            lines.append(f"             shunter say {task.id} …  goes on from what the workspace there holds")
         return "\n".join(lines)
     lines.append(f"  why        {visible(end.evidence)}")
     if end.limit is not None:

@@ -113,7 +113,8 @@ def explain(detail: TaskDetail) -> str:
     if turn.uncertain:
         since = max((event.at for event in detail.events if event.kind == "uncertain"), default=None)
         known = f" for {age(time.time() - since)}" if since is not None else ""
-        return f"uncertain{known}: {visible(turn.uncertain_reason or 'the host could not be asked')}"
+        asked = "; the cancellation is stored and told it as soon as it answers" if turn.cancel_requested_at else ""
+        return f"uncertain{known}: {visible(turn.uncertain_reason or 'the host could not be asked')}{asked}"
     if turn.step == Step.WAITING and detail.view.again_at is not None and detail.view.again_at > time.time():
         return repeat_words(detail.view)
     if turn.step == Step.WAITING:

@@ -6,9 +6,9 @@ INSERT INTO shapes (pinned_host, requirements) VALUES (:pinned_host, :requiremen
 ON CONFLICT (pinned_host, requirements) DO NOTHING;
 
 -- name: insert_row
--- At the end of the queue.
-INSERT INTO queue (turn_id, task_id, shape_id, priority, summary, not_before)
-SELECT :turn_id, :task_id, id, :priority, :summary, :not_before FROM shapes
+-- At the end of the queue, or at the place that is given.
+INSERT INTO queue (seq, turn_id, task_id, shape_id, priority, summary, not_before)
+SELECT :seq, :turn_id, :task_id, id, :priority, :summary, :not_before FROM shapes
 WHERE pinned_host = :pinned_host AND requirements = :requirements;
 
 -- name: waiting_rows
