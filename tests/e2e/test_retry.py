@@ -152,6 +152,8 @@ class TestOverload:
         assert "overloaded" in world.out("logs", task)
         assert "TASK_BUSY" in world.run("say", task, "go on", status=64).stderr.decode()
         world.run("cancel", task)
+        shown = world.out("result", task)
+        assert "why        the model is overloaded" in shown and "its repeat was cancelled by user" in shown
         assert world.json("status", task)["state"] == "open"
         assert len(launches(world)) == 1
         world.run("say", task, "--wait", "go on")

@@ -188,6 +188,25 @@ class TestConfiguredCommand:
         task = world.json("submit", "-a", "mine", "first", "--wait", status=None)["id"]
         done = world.run("say", task, "second", "--json", status=64)
         assert code_of(done) == "SESSION_UNBOUND" and b"--fresh" in done.stderr
+
+    @pytest.mark.parametrize("sid", ["--continue", "-", "a b", "../x"])
+    def test_a_name_that_could_pose_as_something_else_is_no_session(self, world, sid):
+        script = f"""echo '{{"sid": "{sid}"}}'; echo '{{"err": "please log in again"}}'; exit 1"""
+        world.configure(
+            more=f'[agents.mine]\nadapter = "exec"\ncommand = {json.dumps(["sh", "-c", script])}\n'
+            'resume = ["true", "{session_id}"]\nfields = { session = "sid", error = "err" }\n'
+        )
+        task = world.json("submit", "-a", "mine", "first", "--wait", status=None)
+        assert (task["phrase"], task["session_id"]) == ("auth", None)
+        assert f"shunter say {task['id']} --fresh …" in world.out("result", task["id"])
+        assert code_of(world.run("say", task["id"], "second", "--json", status=64)) == "SESSION_UNBOUND"
+
+    def test_a_session_that_was_never_named_begins_anew(self, world):
+        world.configure(
+            more='[agents.mine]\nadapter = "exec"\ncommand = ["true"]\nresume = ["true", "{session_id}"]\n'
+            'fields = { session = "sid" }\n'
+        )
+        task = world.json("submit", "-a", "mine", "first", "--wait", status=None)["id"]
         assert world.json("say", "--fresh", task, "second", "--wait", status=None)["turn"]["number"] == 2
 
     def test_a_session_that_never_began_is_none(self, world):

@@ -54,7 +54,7 @@ def launch(turn: Turn) -> Launch:
         raise ShunterError("AGENT_OPTION", "exec needs a command", hint="write it after the colon, as in exec:make")
     resumes = turn.session_id is not None and bool(turn.resume)
     words = turn.resume if resumes else turn.command
-    argv = fill_command("exec", turn, words, **({"session_id": turn.session_id} if resumes else {}))
+    argv = fill_command("exec", turn, words, session_id=turn.session_id if resumes else None)
     path = turn.fields.get("session", "")
     key = path.rpartition(".")[2]
     return Launch(

@@ -41,20 +41,20 @@ def _check(agent: str, name: str, value: object, form: re.Pattern[str]) -> None:
         raise ShunterError("AGENT_OPTION", f"{value!r} cannot be the {name} of {agent}")
 
 
-def fill_command(agent: str, turn: Turn, words: Iterable[str], **more: Optional[str]) -> Tuple[str, ...]:
-    """A configured command line with the turn's {model} and {effort}; what it does not name is no option of it.
+def fill_command(agent: str, turn: Turn, words: Iterable[str], *, session_id: Optional[str] = None) -> Tuple[str, ...]:
+    """A configured command line with the turn's {model} and {effort}; what `turn.command` does not name is no option.
 
-    `more` may be named besides. Raises AGENT_OPTION also for a place without a value.
+    With `session_id` that may be named, too. Raises AGENT_OPTION also for a place without a value.
     """
     given = tuple(words)
     filled: Dict[str, Optional[str]] = {"{model}": turn.model, "{effort}": turn.effort}
-    named = [place for place in filled if any(place in word for word in given)]
-    unknown = [place[1:-1] for place in filled if place not in named]
+    unknown = [place[1:-1] for place in filled if not any(place in word for word in turn.command)]
     check_options(agent, turn, unknown=[*unknown, "max_turns", "max_budget_usd"])
-    for place in named:
-        if filled[place] is None:
+    for place, value in filled.items():
+        if value is None and any(place in word for word in given):
             raise ShunterError("AGENT_OPTION", f"the agent's command line needs a value for {place}")
-    filled.update({f"{{{name}}}": value for name, value in more.items()})
+    if session_id is not None:
+        filled["{session_id}"] = session_id
     return tuple(_filled(word, filled) for word in given)
 
 

@@ -407,6 +407,12 @@ class _Reader:
                 self.faults.append(f"{file}: agents.{name}.fields.session is missing; with `resume` expected: {wanted}")
             if not any("{session_id}" in word for word in values["resume"]):
                 self.faults.append(f"{file}: agents.{name}.resume: expected {{session_id}} in one of the texts")
+            command = values.get("command", ())
+            for place in ("{model}", "{effort}"):
+                if any(place in word for word in values["resume"]) and not any(place in word for word in command):
+                    self.faults.append(f"{file}: agents.{name}.resume: {place} is for what `command` names, too")
+        if any("{session_id}" in word for word in values.get("command", ())):
+            self.faults.append(f"{file}: agents.{name}.command: {{session_id}} is for `resume`, there is none before")
 
     def _values(self, file: str, where: str, table: dict[str, Any], known: Mapping[str, Key]) -> dict[str, Any]:
         values = {}

@@ -189,7 +189,9 @@ def _as_published(outcome: contract.Outcome, publication: Optional[Publication])
         why = "only in the workspace: " + "; ".join(publication.left_out[:3])
     else:
         return outcome
-    return changed(outcome, kind=contract.UNKNOWN, evidence=f"{outcome.evidence}; {why}")
+    # Without a publication nobody knows of changes, so "no changes" would be a guess.
+    ended = outcome.evidence if publication is not None or outcome.kind == contract.DONE else "it ended well"
+    return changed(outcome, kind=contract.UNKNOWN, evidence=f"{ended}; {why}")
 
 
 def _version(layout: Layout, spec: JobSpec) -> Optional[str]:

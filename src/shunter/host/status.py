@@ -8,6 +8,7 @@ import os
 import time
 from typing import Optional, Tuple
 
+from ..agents.options import is_session_id
 from ..wire.codec import decode, loads
 from ..wire.errors import ShunterError
 from ..wire.messages import AttemptStatus, End, JobSpec
@@ -78,10 +79,9 @@ def open_question(layout: Layout, spec: JobSpec) -> Optional[str]:
 
 
 def read_session(layout: Layout, task_id: str) -> Optional[str]:
-    try:
-        return (read_regular(layout.session(task_id), 4096) or b"").decode().strip() or None
-    except UnicodeDecodeError:
-        return None
+    """What the agent named, unless it could pose as something else on a command line."""
+    found = (read_regular(layout.session(task_id), 4096) or b"").decode("utf-8", "replace").strip()
+    return found if is_session_id(found) else None
 
 
 def cancel_attempt(layout: Layout, ledger: Ledger, attempt_id: str, actor: str) -> AttemptStatus:

@@ -77,6 +77,16 @@ def say_to_task(home: Home, ask: SayAsk) -> Said:
     return Said(home.store.load_task(task.id), turn, warn_stopped(home, task), fault)
 
 
+def needs_fresh(home: Home, task_id: str) -> bool:
+    """Whether a follow-up would be refused for want of a session; `--fresh` begins one."""
+    turns = home.reading.load_turns(task_id)
+    try:
+        _require_session(home.reading.load_task(task_id), turns, _former_brief(home, turns))
+    except ShunterError as exc:
+        return exc.code == "SESSION_UNBOUND"
+    return False
+
+
 def _store(home: Home, ask: SayAsk, task: Task, former: Brief, message: str) -> Turn | None:
     """None: the last turn was open, and is over or repeated by now."""
     turns = home.store.load_turns(task.id)
@@ -161,7 +171,7 @@ def _require_session(task: Task, turns: Sequence[Turn], brief: Brief) -> None:
     if (first.session is not None or first.session_id is not None) and (task.session_id is None or not was_reached):
         text = f"no message of task {task.id} has reached its agent, so there is no session"
         if was_reached:
-            text = f"the agent of task {task.id} ended before it named a session"
+            text = f"the agent of task {task.id} named no session that it could be asked for again"
         hint = f"shunter say --fresh {task.id} … starts a new session on the same branch"
         raise ShunterError("SESSION_UNBOUND", text, hint=hint)
 

@@ -82,6 +82,8 @@ def test_a_template_takes_model_and_session() -> None:
     first, later = adapter.launch(turn), adapter.launch(changed(turn, session_id="s-1"))
     assert (first.argv, first.session) == (("a", "--model=m"), SessionRule(marker='"sid"', key="sid"))
     assert (later.argv, later.session_id) == (("a", "-r", "s-1", "m"), "s-1")
+    plain = Turn(command=("a", "--model={model}"), resume=("a", "-r", "{session_id}"), model="m", session_id="s-1")
+    assert adapter.launch(plain).argv == ("a", "-r", "s-1"), "what the session began with need not be said again"
     assert adapter.launch(Turn(command=("a",), session_id="s-1")).argv == ("a",), "without `resume` it starts anew"
 
 

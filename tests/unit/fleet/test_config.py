@@ -203,6 +203,11 @@ class TestFaults:
             ("[agents.'my agent']\nadapter = 'codex'", ["agents.my agent", "lower-case"]),
             ("[agents]\nmine = 1", ["agents.mine = 1", "a table"]),
             ("[agents.codex]\nresume = ['x']", ["agents.codex.resume is for adapter exec alone"]),
+            (
+                EXEC + "resume = ['x', '{session_id}', '{model}']\nfields = { session = 's' }",
+                ["agents.mine.resume", "{model} is for what `command` names"],
+            ),
+            ("[agents.mine]\nadapter = 'exec'\ncommand = ['x', '{session_id}']", ["{session_id} is for `resume`"]),
             (EXEC + "resume = ['x']", ["agents.mine.fields.session is missing", "agents.mine.resume", "{session_id}"]),
             (EXEC + "fields = {sid = 'x'}", ["agents.mine.fields", "dotted paths", "session"]),
             (EXEC + "fields = {session = 'a b'}", ["agents.mine.fields", "dotted paths"]),

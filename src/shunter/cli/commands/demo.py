@@ -37,7 +37,7 @@ def command(ctx: click.Context) -> None:
     views = watch(home, demo)
     say()
     for view in views:
-        say(render_result(view))
+        say(render_result(view, home))
     say()
     say("The branches in the project:")
     for view in views:

@@ -61,6 +61,8 @@ def command(
     Each agent's events are shown in one form: $ command, ~ file, * tool, ! error, and plain text for what it said.
     With --json one event a line. Control characters are made visible except with --raw. A closed task has no logs.
     """
+    if raw and as_json:
+        raise ShunterError("USAGE", "--raw is the agent's own bytes, --json is events", hint="give one of them")
     home = Home()
     turn = choose_turn(home, task, number, follow=follow)
     stream = "stderr" if stderr else "stdout"

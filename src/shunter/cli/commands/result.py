@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import click
 
 from ...agents import contract
 from ...model.states import PushState, TaskState, TurnState
-from ...policy.outcome import exit_status_of
+from ...policy.outcome import NOT_AT_HOME, exit_status_of
 from ...service.home import Home
 from ...service.leading import unled
 from ...service.view import TaskView, load_view
 from ...service.waiting import is_over
 from ...wire.errors import ShunterError
+from ...wire.ids import turn_id
 from ...wire.messages import LimitNotice
 from ..output import emit, json_option, say, task_argument, view_record
 from ..text import clock, coloured, count, duration, phrase_colour, visible, zone
@@ -40,7 +42,7 @@ def command(ctx: click.Context, task: str, ref_alone: bool, as_json: bool) -> No
     elif as_json:
         emit(view_record(view))
     else:
-        say(render_result(view))
+        say(render_result(view, home))
         stale = unled(home)
         if stale and not is_over(view):
             say(stale)
@@ -48,8 +50,13 @@ def command(ctx: click.Context, task: str, ref_alone: bool, as_json: bool) -> No
         ctx.exit(70)
 
 
-def render_result(view: TaskView) -> str:
+def render_result(view: TaskView, home: Home) -> str:
+    """The last turn's result; of a repeat that was given up before it began, what the turn before it had made."""
     task, turn = view.task, view.turn
+    if turn is not None and turn.repeat_number and turn.settled_at is not None and turn.attempt_number == 0:
+        former = home.reading.load_turn(turn_id(task.id, turn.number - 1))
+        given_up = f"its repeat was cancelled by {visible(turn.cancel_actor or 'user')} before any agent was started"
+        return f"{render_result(replace(view, turn=former), home)}\n  note       {given_up}"
     lines = [f"{task.id}  {coloured(view.phrase, phrase_colour(view.phrase))}  {visible(task.title)}"]
     if turn is None:
         return lines[0]
@@ -59,8 +66,7 @@ def render_result(view: TaskView) -> str:
         if turn.error_code:
             lines.append(f"  {turn.error_code}: {visible(turn.error_text or '')}")
         elif turn.cancel_requested_at is not None and turn.settled_at is not None:
-            what = f"repeat of turn {turn.number - turn.repeat_number} " if turn.repeat_number else ""
-            lines.append(f"  {what}cancelled by {visible(turn.cancel_actor or 'user')} before any agent was started")
+            lines.append(f"  cancelled by {visible(turn.cancel_actor or 'user')} before any agent was started")
         elif turn.settled_at is None:
             away = f"{turn.host} cannot be asked: {turn.uncertain_reason or 'no answer'}" if turn.uncertain else ""
             why = visible(away) or repeat_words(view)
@@ -69,7 +75,8 @@ def render_result(view: TaskView) -> str:
             lines.append(f"  next       shunter fetch {task.id}  asks {turn.host} once more")
             lines.append(f"             shunter say {task.id} …  goes on from what the workspace there holds")
         return "\n".join(lines)
-    lines.append(f"  why        {visible(end.evidence)}")
+    if not (turn.error_text or "").startswith(end.evidence):  # or it is told as the error
+        lines.append(f"  why        {visible(end.evidence)}")
     if end.limit is not None:
         lines.append(f"  limit      {visible(limit_words(end.limit))}")
     if end.summary:
@@ -98,34 +105,49 @@ def render_result(view: TaskView) -> str:
         lines.append(f"  note       ended with background work running: {end.background} processes were ended")
     if turn.error_code:
         lines.append(f"  error      {turn.error_code}: {visible(turn.error_text or '')}")
-    if end.permission != task.permission and task.permission == "workspace":
+    was_launched = end.outcome != contract.LAUNCH_FAILED
+    if was_launched and end.permission != task.permission and task.permission == "workspace":
         lines.append("  note       ran without a sandbox: the agent has none here (see `shunter host check`)")
     over_at = turn.exited_at or turn.ended_at
     if turn.started_at and over_at:
         lines.append(f"  took       {duration(over_at - turn.started_at)}, exit status {exit_status_of(turn)}")
-    step = next_step(view)
+    step = next_step(view, home)
     if step is not None:
         lines.append(f"  next       {step}")
     return "\n".join(lines)
 
 
-def next_step(view: TaskView) -> str | None:
+def next_step(view: TaskView, home: Home) -> str | None:
     """What a person would do now, where that is not to look at the branch."""
-    end = view.turn.outcome if view.turn is not None else None
-    if end is None or view.task.state != TaskState.OPEN:
+    turn = view.turn
+    end = turn.outcome if turn is not None else None
+    if turn is None or end is None or view.task.state != TaskState.OPEN:
+        return None
+    if turn.error_code in NOT_AT_HOME:
+        return f"shunter fetch {view.task.id}  tries again"
+    if end.outcome not in _MORE_TO_SAY and not end.evidence.startswith(contract.SESSION_UNKNOWN):
         return None
     say_more = f"shunter say {view.task.id}"
+    if end.outcome == contract.CONTEXT_FULL or end.evidence.startswith(contract.SESSION_UNKNOWN):
+        return f"{say_more} --fresh …  (a new session on the same branch)"
+    from ...service.say import needs_fresh  # with all that a submission needs; few results do
+
+    if needs_fresh(home, view.task.id):
+        say_more += " --fresh"
     if end.outcome == contract.NEEDS_INPUT:
         several = len(end.questions) > 1
         answer = " --answer 1=… --answer 2=…" if several else " --answer …" if end.questions else " …"
         return say_more + answer
-    if end.outcome == contract.CONTEXT_FULL or end.evidence.startswith(contract.SESSION_UNKNOWN):
-        return f"{say_more} --fresh …  (a new session on the same branch)"
     if end.outcome == contract.AUTH:
         return f"sign in to {visible(view.task.agent)} on {view.task.host} by hand, then {say_more} …"
-    if end.outcome in (contract.LIMIT, contract.OVERLOAD, contract.TIMED_OUT, contract.LOST, contract.CRASHED):
-        return f"{say_more} …  goes on from what it did"
-    return None
+    return f"{say_more} …  goes on from what it did"
+
+
+# What somebody has to go on from; after another end there is nothing to say of.
+_MORE_TO_SAY = (
+    *(contract.LIMIT, contract.OVERLOAD, contract.TIMED_OUT, contract.LOST, contract.CRASHED),
+    *(contract.NEEDS_INPUT, contract.CONTEXT_FULL, contract.AUTH),
+)
 
 
 def repeat_words(view: TaskView) -> str:

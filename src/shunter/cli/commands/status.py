@@ -40,7 +40,7 @@ def command(task: str, timing: bool, as_json: bool) -> None:
     if as_json:
         emit(_record(detail, rejected))
         return
-    say(render_status(detail, rejected))
+    say(render_status(home, detail, rejected))
     stale = unled(home)
     if stale:
         say(f"  {stale}")
@@ -74,10 +74,10 @@ def why_not(home: Home, detail: TaskDetail) -> Rejected:
     return explain_row(home, row).rejected
 
 
-def render_status(detail: TaskDetail, rejected: Rejected = ()) -> str:
+def render_status(home: Home, detail: TaskDetail, rejected: Rejected = ()) -> str:
     task, turn, now = detail.view.task, detail.view.turn, time.time()
     lines = [
-        render_result(detail.view),
+        render_result(detail.view, home),
         f"  agent      {visible(task.agent)}" + (f", model {visible(task.model)}" if task.model else ""),
         f"  base       {task.base_oid[:12]} ({task.base_kind})",
         f"  host       {task.host or task.pinned_host or 'not chosen yet'}",

@@ -132,7 +132,7 @@ def finish_waiting(ctx: click.Context, home: Home, task_id: str, *, as_json: boo
     else:
         from .result import render_result
 
-        say(render_result(view))
+        say(render_result(view, home))
     assert view.turn is not None
     ctx.exit(exit_status_of(view.turn) or push_status_of(view.push))
 
