@@ -121,7 +121,7 @@ def explain(detail: TaskDetail) -> str:
         refused = [event.reason for event in detail.events if event.kind == "refused"]
         failed = [attempt.failure_code for attempt in detail.attempts if attempt.failure_code]
         why = refused[-1] if refused else failed[-1] if failed else None
-        return "waiting for a slot" + (f" (last try: {visible(why)})" if why else "")
+        return "waiting for a host that takes it" + (f" (last try: {visible(why)})" if why else "")
     started = f" for {age(time.time() - turn.started_at)}" if turn.started_at and turn.step == Step.RUNNING else ""
     heard = [event for event in detail.events if event.turn_id == turn.id and event.kind in ("silent", "heard")]
     silent = f", silent ({visible(heard[-1].reason or '')})" if heard and heard[-1].kind == "silent" else ""
