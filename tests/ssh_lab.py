@@ -5,6 +5,7 @@ No port and no daemon: each connection is an `sshd -i` of its own that ssh start
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import re
@@ -104,8 +105,9 @@ class LabHost:
         """The next connection meets this command in place of sshd; those that stand go down with their processes."""
         self._proxy(instead)
         for pid in self.processes() if self.is_own_user else ():
-            if Path(f"/proc/{pid}/comm").read_text().startswith("sshd"):
-                os.kill(pid, 9)
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it may end by itself meanwhile
+                if Path(f"/proc/{pid}/comm").read_text().startswith("sshd"):
+                    os.kill(pid, 9)
 
     def _proxy(self, command: str) -> None:
         aside = self.proxy.with_suffix(".new")

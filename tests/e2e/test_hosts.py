@@ -6,7 +6,10 @@ import os
 import shlex
 import shutil
 import sqlite3
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 from e2e_world import eventually, quoted
@@ -338,6 +341,28 @@ class TestWork:
         assert (shown["turn"]["outcome"]["outcome"], shown["turn"]["error_code"]) == ("cancelled", None)
         assert world.git("show", f"{shown['ref']}:x.txt") == "half"
         assert "Nothing to repair" in world.out("reconcile")
+
+    @needs_own_users
+    def test_a_result_that_stands_on_such_a_host_alone_is_said_to(self, pool):
+        one = pool.a_host("one")
+        pool.add(one)
+        pool.without_local()
+        world = pool.world
+        eventually(lambda: not world.dispatcher_pids())
+        mark = world.root / "died-at"
+        words = [sys.executable, str(Path(__file__).parent / "crashing_dispatcher.py"), "before ended", str(mark)]
+        with subprocess.Popen(words, env=world.env, cwd="/", stdout=subprocess.PIPE) as dispatcher:
+            assert [dispatcher.stdout.readline() for _ in range(2)] == [b"starting\n", b"ready\n"]
+            task = world.submit("echo x > x.txt")
+            eventually(mark.exists)
+        one.vanish()
+        world.run("reconcile", status=None)
+        eventually(lambda: world.json("status", task)["phrase"] == "uncertain", limit_s=60)
+        assert world.out("cancel", task, "--force", "one").endswith("done (not at home)")
+        assert f"shunter fetch {task}" in world.out("result", task)
+        one.come_back()
+        world.run("fetch", task)
+        assert world.git("show", f"{world.json('status', task)['ref']}:x.txt") == "x"
 
     @needs_own_users
     def test_a_host_without_this_versions_helper_is_passed_over_with_the_command_that_mends_it(self, pool):

@@ -53,16 +53,17 @@ def give_up_turn(home: Home, prefix: str, *, host: str, actor: str) -> TaskView:
         if not turn.uncertain:
             text = f"{host} can be asked: the cancellation of task {task.id} goes on there"
             raise ShunterError("TASK_BUSY", text, hint=f"shunter status {task.id}")
+        has_ended = turn.outcome is not None  # what it made stands there, and `fetch` may bring it yet
         home.store.settle_turn(
             turn.id,
             turn.attempt_id,
             turn.step,
-            state=TurnState.LOST,
-            task_state=TaskState.LOST,
+            state=turn.state if has_ended else TurnState.LOST,
+            task_state=TaskState.OPEN if has_ended else TaskState.LOST,
             actor=actor,
             now=time.time(),
             reason=f"given up with {host}",
-            error_code="TURN_LOST",
+            error_code="FETCH_FAILED" if has_ended else "TURN_LOST",
             error_text=f"given up, because {host} could not be asked: {turn.uncertain_reason or 'no answer'}",
         )
 
