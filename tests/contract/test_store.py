@@ -810,6 +810,13 @@ class TestPushes:
         submitted(store, 3, push=a_push(3, branch="other"))
         submitted(store, 4, push=a_push(4, origin="elsewhere/p"))
 
+    @pytest.mark.parametrize(("first", "second"), [("a", "a/b"), ("a/b/c", "a/b"), ("a/b", "a")])
+    def test_a_branch_below_another_cannot_stand_beside_it(self, store, first, second):
+        submitted(store, push=a_push(branch=first))
+        with fault("BRANCH_TAKEN"):
+            submitted(store, 2, push=a_push(2, branch=second))
+        submitted(store, 3, push=a_push(3, branch=first + "x"))
+
     def test_an_abandoned_or_closed_task_frees_its_branch(self, store):
         turn = submitted(store, push=a_push())
         store.settle_turn(

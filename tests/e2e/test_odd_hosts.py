@@ -398,6 +398,21 @@ class TestSetUp:
         pool.world.run("host", "setup", "one")
         assert [path for path in mirrors.iterdir() if "proof-" in path.name] == []
 
+    def test_one_that_was_never_proved_takes_no_turns(self, pool):
+        host = pool.a_host("one")
+        command = shlex.join(pool.lab.ssh_command)
+        adding = pool.world.start("host", "add", "one", "--ssh-command", command, "--data-root", "~/data")
+        while b"helper" not in adding.stdout.readline():
+            pass
+        adding.kill()
+        adding.wait()
+        shown = pool.hosts("--refresh")["one"]
+        assert shown["state"] == "drained" and "never proved" in shown["reason"], shown
+        told = text_of(pool.world.run("submit", "--host", "one", "--no-wait", "-a", "exec:true", "x", status=75))
+        assert "never proved" in told
+        assert "one is ready" in text_of(pool.add(host))
+        assert pool.hosts("--refresh")["one"]["state"] == "ready"
+
     def test_twice_at_once(self, pool):
         host = pool.a_host("one")
         pool.add(host)

@@ -197,6 +197,15 @@ def test_the_command_line_overrules_a_projects_base(world):
     assert world.out("logs", task) == first
 
 
+def test_no_wait_is_refused_by_a_host_that_takes_nothing(world):
+    world.run("submit", "-a", "exec:true", "--wait", "x", status=None)
+    eventually(lambda: not world.helper_pids())
+    (world.data / "ledger.db").rename(world.root / "aside")
+    told = world.run("submit", "--no-wait", "-a", "exec:true", "x", status=75).stderr.decode()
+    assert "CAPACITY_BUSY" in told and "LEDGER_DAMAGED" in told
+    assert len(world.json("list")) == 1
+
+
 def test_an_include_without_the_working_tree_is_refused(world):
     done = world.run("submit", "--include", "*", "-a", "exec:true", "go", status=64)
     assert b"add --wip" in done.stderr

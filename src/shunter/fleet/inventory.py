@@ -8,6 +8,7 @@ replaced as a whole (a link to it stays one, its mode too), under a lock, and on
 from __future__ import annotations
 
 import os
+import re
 import stat
 import tomllib
 from collections.abc import Callable, Mapping
@@ -21,6 +22,8 @@ from .config import FILE_LIMIT_BYTES, check_tables
 from .places import Places
 
 BOM = "\ufeff"
+_HOSTS = re.compile(r"\s*\[\[\s*(hosts|\"hosts\"|'hosts')\s*\]\]")
+_TABLE = re.compile(r"\s*\[+[^\[\],]+\]+\s*(#.*)?$")
 LOCAL: Mapping[str, Any] = {"name": "local", "slots": 1}  # what is in the pool without any entry
 
 
@@ -46,17 +49,17 @@ def update_host_entry(places: Places, name: str, values: Mapping[str, Any]) -> N
     """Set keys of the entry of that name."""
 
     def change(text: str) -> str:
-        import tomlkit
-
         expected = tomllib.loads(text)
-        document = tomlkit.parse(text)
-        for table, plain in zip(document["hosts"], expected["hosts"], strict=True):
-            if plain.get("name") == name:
-                for key, value in values.items():
-                    table[key] = value
-                    plain[key] = value
+        at = [each.get("name") for each in expected["hosts"]].index(name)
+
+        def set_values(entries: Any, n: int) -> None:
+            for key, value in values.items():
+                entries[n][key] = value
+
+        changed = _edited(text, at, len(expected["hosts"]), set_values)
+        set_values(expected["hosts"], at)
         check_tables(places, expected)
-        return _proved(tomlkit.dumps(document), expected, places)
+        return _proved(changed, expected, places)
 
     _rewrite(places, change)
 
@@ -67,25 +70,58 @@ def remove_host_entry(places: Places, name: str) -> bool:
 
     def change(text: str) -> str:
         nonlocal found
-        import tomlkit
-
         expected = tomllib.loads(text)
         names = [each.get("name") for each in expected.get("hosts", [])]
         found = name in names
         if not found:
             return text
-        document = tomlkit.parse(text)
         at = names.index(name)
-        document["hosts"].pop(at)
+        changed = _edited(text, at, len(names), None)
         expected["hosts"].pop(at)
         if not expected["hosts"]:
             del expected["hosts"]
-            if "hosts" in document:
-                document.remove("hosts")
-        return _proved(tomlkit.dumps(document), expected, places)
+        return _proved(changed, expected, places)
 
     _rewrite(places, change)
     return found
+
+
+def _edited(text: str, at: int, number: int, change: Callable[[Any, int], None] | None) -> str:
+    """The text with its entry number `at` of so many changed, or removed.
+
+    tomlkit moves tables of one name together, so of a file with `[[hosts]]` here and there it sees the one table alone.
+    """
+    import tomlkit
+
+    lines = re.split(r"(?<=\n)", text)
+    begins = [n for n, line in enumerate(lines) if _HOSTS.match(line)]
+    if len(begins) != number:  # hosts = [{ name = "a" }]
+        document = tomlkit.parse(text)
+        if change is not None:
+            change(document["hosts"], at)
+        else:
+            document["hosts"].pop(at)
+            if number == 1:
+                document.remove("hosts")
+        return tomlkit.dumps(document)
+    begin = begins[at]
+    ends = (n for n in range(begin + 1, len(lines)) if _TABLE.match(lines[n]))
+    end = next(ends, len(lines))
+    while end > begin + 1 and not lines[end - 1].split("#")[0].strip():
+        end -= 1  # blank lines and comments behind it belong to what follows
+    if change is None:
+        while begin and end < len(lines) and not lines[begin - 1].strip() and not lines[end].strip():
+            end += 1  # one blank line is left where two met
+        if end == len(lines):
+            while begin and not lines[begin - 1].strip():
+                begin -= 1
+        return "".join([*lines[:begin], *lines[end:]])
+    document = tomlkit.parse("".join(lines[begin:end]))
+    change(document["hosts"], 0)
+    block = tomlkit.dumps(document)
+    if "\r\n" in text:
+        block = re.sub(r"(?<!\r)\n", "\r\n", block)
+    return "".join([*lines[:begin], block, *lines[end:]])
 
 
 def _appended(text: str, entries: list[dict[str, Any]]) -> str:

@@ -270,8 +270,8 @@ def ssh_failure(name: str, login: Sequence[str], output: bytes) -> ShunterError:
     if "HOST IDENTIFICATION HAS CHANGED" in text:
         mend = re.search(r"ssh-keygen -f \S+ -R \S+", text)
         command = mend[0] if mend else f"ssh-keygen -R {target}"
-        hint = f"if it was set up anew: {command}; otherwise somebody stands between"
-        return ShunterError("HOST_KEY", f"host {name}: its host key changed", hint=hint)
+        text = f"host {name}: its host key changed, so it was set up anew or somebody stands between"
+        return ShunterError("HOST_KEY", text, hint=command)
     if "Host key verification failed" in text or "host key is known for" in text:
         hint = f"compare it, then `shunter host setup {name} --accept-new-key` or `{by_hand}` and yes"
         return ShunterError("HOST_KEY", f"host {name}: its host key is not known here", hint=hint)

@@ -128,8 +128,11 @@ def _has_no_room(path: str) -> bool:
 class Ledger:
     """One connection, for one thread at a time. While one is open, others open without writing anything."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, create: bool = True) -> None:
+        """`create`: make it where there is none, and no trace of one."""
         self.path = path
+        if not create and not os.path.exists(path) and not self._has_jobs():
+            raise ShunterError("LEDGER_UNAVAILABLE", f"{path}: it was removed while this session was open")
         with sqlite_errors(path):
             self.db = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
             try:

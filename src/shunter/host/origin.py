@@ -236,6 +236,8 @@ def raise_unless_taken(origin: Origin, done: GitResult, ref: str) -> None:
     text = sanitised(
         f"{origin.url} did not take {ref}: {reason}" + (f"; it says: {said}" if said != "no message" else "")
     )
+    if re.search(r"'refs/[^']*' exists", f"{reason} {said}"):  # "a" cannot stand beside "a/b"
+        raise ShunterError("BRANCH_TAKEN", text)
     if is_disk_full(done.err) or re.search(r"cannot lock|failed to (update|lock)|remote failure", reason):
         raise ShunterError("PUBLISH_FAILED", text)
     if reason.startswith("[rejected]"):

@@ -89,7 +89,9 @@ class Host:
     def __init__(self, layout: Layout, session: Session) -> None:
         self.layout = layout
         self.session = session
-        self.ledger = Ledger(layout.ledger)
+        # Made by a session that begins; one that goes on must not make anew what was purged meanwhile.
+        self.ledger = Ledger(layout.ledger, create=not session.has_begun)
+        session.has_begun = True
 
     def host_facts(self, ask: FactsAsk) -> Facts:
         running = tuple(self.ledger.accepted_attempts())
@@ -229,6 +231,7 @@ class Session:
         self.layout, self.nonce, self.source, self.sink = layout, nonce, source, sink
         self.writing = threading.Lock()
         self.idle: List[Host] = []
+        self.has_begun = False
         self.room = threading.BoundedSemaphore(REQUESTS)
         self.long = threading.BoundedSemaphore(LONG_REQUESTS)
         self.followed: Dict[str, Tuple[str, str, int]] = {}

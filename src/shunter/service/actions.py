@@ -258,7 +258,7 @@ def reconcile(home: Home) -> list[Repair]:
             repairs.append(Repair(task.id, f"push to {push.url}: tried again"))
     if home.store.open_turns():
         home.wake(ask_all=True)
-        repairs += [Repair(turn.task_id, f"{turn.step}: asked again") for turn in home.store.open_turns()]
+        repairs += [Repair(turn.task_id, f"{turn.step}: is being asked after") for turn in home.store.open_turns()]
     for task in home.store.list_tasks(states=[TaskState.OPEN, TaskState.LOST], limit=100_000):
         turn = load_view(home.store, task.id).turn
         if turn is None or turn.step != Step.SETTLED:

@@ -79,7 +79,14 @@ def add_host(home: Home, ask: AddAsk, tell: Tell) -> HostConfig:
     assert isinstance(transport, SshTransport)
     transport.reach()
     tell(Finding("connection", True, f"ssh {ask.target} works"))
-    _write_entry(home, ask, entry, wanted, tell)
+    if entry is None:  # from the moment that it is in the pool until the proof holds
+        home.store.drain_host(wanted.name, actor=SETUP, reason="it was never proved", now=time.time())
+    try:
+        _write_entry(home, ask, entry, wanted, tell)
+    except BaseException:
+        if entry is None:
+            home.store.enable_host(wanted.name, actor=SETUP, now=time.time())
+        raise
     home.config = load_config(home.places)
     set_up_host(home, wanted.name, tell)
     return wanted
@@ -88,7 +95,7 @@ def add_host(home: Home, ask: AddAsk, tell: Tell) -> HostConfig:
 def _existing(home: Home, ask: AddAsk) -> HostConfig | None:
     """The entry that this run goes on with. Raises USAGE when the name means another machine."""
     if ask.name is not None and not is_host_name(ask.name):
-        raise ShunterError("USAGE", f"--name {ask.name!r}: expected lower-case letters, digits, . _ -")
+        raise ShunterError("USAGE", f"--name {ask.name!r}: expected at most 63 lower-case letters, digits, . _ -")
     for host in home.config.hosts:
         if host.ssh == ask.target and (ask.name is None or ask.name == host.name):
             return host
@@ -195,10 +202,13 @@ def _tidy(client: HostClient, note: Tell) -> None:
 def _judge(home: Home, name: str, failed: list[str]) -> bool:
     """A host that cannot run a turn takes none until a proof holds; an operator's own drain is not touched."""
     now = time.time()
+    is_ours = any(drain.host == name and drain.actor == SETUP for drain in home.store.list_drains())
     if failed:
+        if is_ours:
+            home.store.enable_host(name, actor=SETUP, now=now)  # the first word stands, and this one is newer
         home.store.drain_host(name, actor=SETUP, reason=f"missing: {', '.join(failed)}", now=now)
         return False
-    if any(drain.host == name and drain.actor == SETUP for drain in home.store.list_drains()):
+    if is_ours:
         enable_host(home, name, actor=SETUP)
     return True
 

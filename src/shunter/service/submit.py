@@ -196,10 +196,17 @@ def refuse_when_busy(home: Home, host: str | None, account: str | None) -> None:
     """CAPACITY_BUSY before any row, snapshot, lease or remote change exists (P15)."""
     hint = "without --no-wait the task is queued"
     hosts = [each for each in home.config.hosts if each.enabled and host in (None, each.name)]
+    from .pool import observe_pool  # asks hosts, which no other submission does
+
+    unable = {each.name: each for each in observe_pool(home) if each.state not in ("ready", "full")}
+    reasons = [
+        f"{each.name}: {unable[each.name].reason or unable[each.name].state}" for each in hosts if each.name in unable
+    ]
+    hosts = [each for each in hosts if each.name not in unable]
+    if reasons and not hosts:
+        raise ShunterError("CAPACITY_BUSY", "; ".join(reasons), hint=hint)
     taken = 0
     if home.was_used:
-        drained = {drain.host for drain in home.store.list_drains()}
-        hosts = [each for each in hosts if each.name not in drained]
         stopped = find_stopped(home, account, hosts)
         if hosts and len(stopped) == len(hosts):
             raise ShunterError("CAPACITY_BUSY", "; ".join(stopped.values()), hint=hint)

@@ -84,10 +84,11 @@ class PushWrites:
     def _reserve_branch(self, push: Push) -> None:
         holder = self._records("find_branch_holder", origin=push.origin, branch=push.branch)
         if holder:
-            other = holder[0]["task_id"]
+            other, branch = holder[0]["task_id"], holder[0]["branch"]
+            beside = "" if branch == push.branch else f", and {push.branch} cannot stand beside it"
             raise ShunterError(
                 "BRANCH_TAKEN",
-                f"branch {push.branch} belongs to task {other}, which is not closed",
+                f"branch {branch} belongs to task {other}, which is not closed{beside}",
                 hint=f"another --publish-branch, or none: then it is shunter/<task id>; or shunter close {other}",
             )
         values = {"task_id": push.task_id, "origin": push.origin, "url": push.url, "branch": push.branch}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -311,6 +312,15 @@ def test_a_shell_line_for_git_names_the_helper(tmp_path: Path) -> None:
     words = shlex.split(transport.pack_command("receive-pack", "--attempt", "a-1-b", "--token", "t"))
     assert words[0] == HELPER_PYTHON
     assert words[-6:] == ["--data-root", str(tmp_path / "a directory"), "--attempt", "a-1-b", "--token", "t"]
+
+
+def test_a_session_makes_no_ledger_anew_that_was_purged_under_it(world: World) -> None:
+    world.client.call("host.facts", FactsAsk())
+    for path in world.data_root.glob("ledger.db*"):
+        path.unlink()
+    shutil.rmtree(world.data_root / "jobs")
+    assert code_of(lambda: world.client.call("host.facts", FactsAsk())).code == "LEDGER_UNAVAILABLE"
+    assert not list(world.data_root.glob("ledger.db*"))
 
 
 def test_a_host_that_did_not_answer_is_left_alone_for_a_while_unless_somebody_knows_better(

@@ -53,6 +53,8 @@ def test_an_entry_comes_and_goes_and_the_rest_stays(places, name):
     assert b"\r\n" not in before or after.count(b"\n") == after.count(b"\r\n")
     assert remove_host_entry(places, "mini")
     assert "mini" not in places.config_file.read_text("utf-8-sig")
+    if had_hosts and name not in ("inline", "no end of line"):
+        assert places.config_file.read_bytes() == before
     assert all(comment in places.config_file.read_text() for comment in comments)
     assert not remove_host_entry(places, "mini")
 
@@ -69,6 +71,48 @@ def test_keys_of_an_entry_change(places):
     host = load_config(places).hosts[1]
     assert (host.slots, host.tags) == (4, ("gpu",))
     assert "# second" in places.config_file.read_text()
+
+
+SCATTERED = """# top
+[[hosts]]
+name = "local"  # me
+
+# ---- defaults of mine ----
+[defaults]  # at the end
+priority = 1
+
+# ---- hosts I added ----
+[[hosts]]
+name = "mini"
+ssh = "mini"
+slots = 3 # three
+tags = [
+  "gpu",  # one
+]
+
+# ---- the last ----
+[[hosts]]
+name = "vps"
+ssh = "vps"
+"""
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_a_changed_value_changes_nothing_else(places, newline):
+    text = SCATTERED.replace("\n", newline)
+    places.config_file.write_bytes(text.encode())
+    update_host_entry(places, "mini", {"slots": 2})
+    assert places.config_file.read_bytes().decode() == text.replace("slots = 3 #", "slots = 2 #")
+    update_host_entry(places, "vps", {"python": "/opt/python"})
+    assert (
+        places.config_file.read_bytes().decode().endswith(newline.join(['ssh = "vps"', 'python = "/opt/python"', ""]))
+    )
+    assert remove_host_entry(places, "mini")
+    left = places.config_file.read_text().replace(newline, "\n")
+    assert all(
+        line in left for line in ("# ---- hosts I added ----", "# ---- the last ----", "# ---- defaults of mine")
+    )
+    assert left.index("# ---- defaults") < left.index("[defaults]") < left.index("# ---- the last ----")
 
 
 def test_removing_the_last_entry_leaves_a_file_that_is_valid(places):

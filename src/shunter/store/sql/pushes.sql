@@ -6,8 +6,11 @@ INSERT INTO pushes (task_id, origin, url, branch, state, updated_at, tries, held
 VALUES (:task_id, :origin, :url, :branch, 'planned', :now, 0, 1);
 
 -- name: find_branch_holder
--- The open task that has the branch.
-SELECT task_id FROM pushes WHERE origin = :origin AND branch = :branch AND held = 1;
+-- The open task that has the branch, or one that no repository can hold beside it: "a" and "a/b".
+SELECT task_id, branch FROM pushes
+WHERE origin = :origin AND held = 1
+    AND (branch = :branch OR substr(:branch, 1, length(branch) + 1) = branch || '/'
+        OR substr(branch, 1, length(:branch) + 1) = :branch || '/');
 
 -- name: load_pushes
 -- Of the given tasks (a JSON list of ids).
