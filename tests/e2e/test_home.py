@@ -144,6 +144,18 @@ def test_follow_shows_every_byte_once_while_it_is_written(world):
     world.wait(task, status=0)
 
 
+def test_follow_shows_a_line_that_stops_in_the_middle(world):
+    task = world.submit(
+        f'printf "Overwrite file? [y/N] "; while [ ! -e "{world.marks}/go" ]; do sleep 0.02; done; echo no'
+    )
+    logs = world.start("logs", "-f", task)
+    assert logs.stdout is not None
+    assert logs.stdout.read(22) == b"Overwrite file? [y/N] ", "the agent still waits"
+    (world.marks / "go").touch()
+    assert logs.communicate(timeout=30)[0] == b"no\n"
+    assert world.out("logs", task) == "Overwrite file? [y/N] no"
+
+
 def test_logs_leave_out_what_came_before_a_time(world):
     # Times are noted once a second, so the new line comes more than that behind the old one.
     script = f'echo old; while [ ! -e "{world.marks}/go" ]; do sleep 0.02; done; sleep 1.2; echo new; touch x'

@@ -362,3 +362,71 @@ def test_the_version_of_an_agent_stands_with_its_turn_and_an_untried_one_is_told
     assert "version    codex-cli 0.99.0" in world.out("result", record["id"])
     told = [event["reason"] for event in world.json("status", record["id"])["events"] if event["kind"] == "version"]
     assert len(told) == 1 and "codex-cli 0.99.0: it is older" in told[0]
+
+
+ASKS = json.dumps({"status": "needs_input", "summary": "s", "questions": ["which?"]})
+
+
+def told(world, output: str, *, limits: str = "") -> dict:
+    """A turn of a command with fields that changes a file and prints this."""
+    (world.root / "output").write_text(output)
+    fields = '{ session = "sid", message = "item.text", prompt = "ask", error = "error.message" }'
+    command = json.dumps(["sh", "-c", f"echo x > x.txt; cat {world.root}/output"])
+    world.configure(limits=limits, more=f'[agents.teller]\nadapter = "exec"\ncommand = {command}\nfields = {fields}\n')
+    return world.json("submit", "-a", "teller", "--wait", "go", status=None)
+
+
+def line_of(text: str) -> str:
+    return json.dumps({"item": {"text": text}}) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("output", "phrase"),
+    [
+        (f'{{"sid": "s-1"}}\n```shunter-result\n{ASKS}\n```\n', "needs_input"),
+        (line_of(f"```shunter-result\n{ASKS}\n```") + line_of("bye"), "needs_input"),
+        (line_of(f"```shunter-result\n{ASKS}") + line_of("```"), "unknown"),
+        ('{"ask": "Left or right?"}\n', "needs_input"),
+        ('{"item": {"text": "begin"}}\n{"error": {"message": {"code": 7}}}\n', "failed"),
+    ],
+)
+def test_what_a_command_with_fields_told_last_decides(world, output, phrase):
+    record = told(world, output)
+    assert record["phrase"] == phrase, record["turn"]["outcome"]
+    if output.startswith('{"sid"'):
+        assert ASKS in world.out("logs", record["id"])
+
+
+@pytest.mark.parametrize("as_events", [True, False])
+def test_a_result_that_the_output_cap_cut_is_not_done(world, as_events):
+    block = f"```shunter-result\n{json.dumps({**json.loads(ASKS), 'summary': 's' * 20_000})}\n```\n"
+    noise = line_of("x" * 100) * 10_000
+    record = told(world, noise + (line_of(block) if as_events else block), limits="output_cap_mb = 1\ntail_kb = 4")
+    end = record["turn"]["outcome"]
+    assert (record["phrase"], end["structured"]) == ("unknown", False)
+    kept = len(world.run("logs", "--raw", record["id"]).stdout)
+    assert end["stdout_bytes"] - end["stdout_lost_bytes"] == kept
+    assert f"note       {end['stdout_lost_bytes']} bytes of its output are not kept" in world.out(
+        "result", record["id"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("write", "phrase"),
+    [
+        ("true", "done"),
+        ('printf "%s" "$2" > "$1"', "needs_input"),
+        ('printf "{" > "$1"', "unknown"),
+        ('head -c 40000000 /dev/zero > "$1"', "unknown"),
+        ('mkdir "$1"', "unknown"),
+        ('ln -s /dev/zero "$1"', "unknown"),
+        ('mkfifo "$1"', "unknown"),
+    ],
+)
+def test_a_result_file_that_cannot_be_read_is_not_done(world, write, phrase):
+    command = json.dumps(["sh", "-c", f"echo x > x.txt; {write}", "sh", "{last_message}", ASKS])
+    world.configure(more=f'[agents.writer]\nadapter = "exec"\ncommand = {command}\n')
+    record = world.json("submit", "-a", "writer", "--wait", "go", status=None)
+    assert record["phrase"] == phrase, record["turn"]["outcome"]
+    if phrase == "unknown":
+        assert "its structured result cannot be read" in record["turn"]["outcome"]["evidence"]

@@ -54,8 +54,8 @@ def say(message: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def update(fields: dict[str, Any]) -> None:
-    say({"method": "session/update", "params": {"sessionId": "s-1", "update": fields}})
+def update(fields: dict[str, Any], session: str = "s-1") -> None:
+    say({"method": "session/update", "params": {"sessionId": session, "update": fields}})
 
 
 def hear() -> dict[str, Any]:
@@ -71,10 +71,11 @@ def hear() -> dict[str, Any]:
 
 def play(step: dict[str, Any], heard: dict[str, Any]) -> None:
     ((kind, value),) = step.items()
+    session = (heard.get("params") or {}).get("sessionId", "s-1")
     if kind == "update":
-        update(value)
+        update(value, session)
     elif kind == "later":
-        threading.Timer(0.1, update, [value]).start()
+        threading.Timer(0.1, update, [value, session]).start()
     elif kind in ("result", "error"):
         say({"id": heard["id"], kind: value})
     elif kind == "request":

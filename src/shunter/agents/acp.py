@@ -42,7 +42,6 @@ from .contract import (
 from .options import fill_command, find_program_argv
 from .prompt import ask_for_result
 from .refusal import judge_refusal
-from .result import find_result
 from .stream import (
     EVENTS_PER_LINE,
     Words,
@@ -53,12 +52,11 @@ from .stream import (
     notice_of,
     one_line,
     parse_object,
-    parse_objects,
     text_at,
     value_at,
 )
 from .usage import describe_usage, sum_known, usage_since
-from .verdict import Complaint, Seen, decide_outcome
+from .verdict import Complaint, Seen, decide_outcome, events_of
 
 _START = "import sys;sys.path.insert(0,sys.argv.pop(1));from shunter.host.acp import main;main()"
 _AUTH_REQUIRED = -32000
@@ -104,17 +102,20 @@ def prepare_prompt(text: str) -> str:
 
 def find_outcome(ended: Ended) -> Outcome:
     seen, words, spent = Seen(), Words(), _Spent()
-    for line in parse_objects(ended.lines):
+    own: Any = None
+    for line in events_of(ended, seen, words):
         if "shunter" in line:
             _see_own(seen, spent, line)
+            own = line["sessionId"] if text_at(line, "shunter") == "session" and "sessionId" in line else own
         elif text_at(line, "method") == "session/update":
-            update = value_at(line, "params", "update")
-            # What comes behind the answer belongs to no message of this turn.
-            _see_update(words if seen.ended_well is None else Words(), spent, update)
+            update, named = value_at(line, "params", "update"), value_at(line, "params", "sessionId")
+            # What comes behind the answer, or in another session (of a helper, say), is no message of this turn.
+            is_ours = seen.ended_well is None and (own is None or named in (None, own))
+            _see_update(words if is_ours else Words(), spent, update)
             seen.tool_calls += text_at(update, "sessionUpdate") == "tool_call"
             seen.events += 1
     seen.final_text = words.last()
-    seen.result = find_result(seen.final_text)
+    seen.hand_in(seen.final_text)
     seen.session_usage = Usage(cost_usd=spent.cost_usd) if spent.cost_usd is not None else None
     told = usage_since(seen.session_usage, ended.previous_usage)
     seen.usage = Usage(spent.input, spent.cached, spent.output, told.cost_usd)

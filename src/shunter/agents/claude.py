@@ -36,7 +36,7 @@ from .messages import count_tool_calls, message_events, message_text
 from .options import check_options
 from .prompt import hide_command
 from .refusal import judge_refusal
-from .result import SCHEMA, find_result, parse_result
+from .result import SCHEMA
 from .stream import (
     amount_at,
     bounded,
@@ -45,12 +45,11 @@ from .stream import (
     list_at,
     notice_of,
     parse_object,
-    parse_objects,
     text_at,
     value_at,
 )
 from .usage import describe_usage, sum_known
-from .verdict import UNKNOWN_SESSIONS, Complaint, Seen, decide_outcome
+from .verdict import UNKNOWN_SESSIONS, Complaint, Seen, decide_outcome, events_of
 
 _SESSION = SessionRule(marker='"init"', key="session_id")
 _QUIET = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1"}
@@ -120,7 +119,7 @@ def prepare_prompt(text: str) -> str:
 def find_outcome(ended: Ended) -> Outcome:
     seen = Seen()
     notes = _Notes()
-    for event in parse_objects(ended.lines):
+    for event in events_of(ended, seen):
         _see(seen, notes, event)
     return decide_outcome(ended, seen)
 
@@ -174,6 +173,7 @@ def _see_message(seen: Seen, notes: _Notes, event: Dict[str, Any]) -> None:
     notes.error = text_at(event, "error")
     notes.synthetic = text if text_at(event, "message", "model") == "<synthetic>" else ""
     if notes.error:
+        seen.ended_well = None
         seen.complaint = Complaint(f"the turn failed: {notes.error}: {text}", _judge(notes.error, text, None))
     else:
         seen.complaint = None  # it went on after all
@@ -196,7 +196,7 @@ def _see_result(seen: Seen, notes: _Notes, event: Dict[str, Any]) -> None:
         return
     seen.final_text = text or seen.final_text
     structured = value_at(event, "structured_output")
-    seen.result = find_result(text) if structured is None else parse_result(structured)
+    seen.hand_in(text, structured)
 
 
 def _complaint(event: Dict[str, Any], notes: _Notes) -> Complaint:

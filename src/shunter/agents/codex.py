@@ -15,7 +15,6 @@ from typing import Any, Dict, List, Optional, Tuple
 from ..wire.messages import Usage
 from .contract import AuthCheck, Ended, Event, Launch, Outcome, SessionRule, Turn
 from .options import check_options
-from .result import find_result
 from .stream import (
     EVENTS_PER_LINE,
     bounded,
@@ -24,11 +23,10 @@ from .stream import (
     notice_of,
     one_line,
     parse_object,
-    parse_objects,
     text_at,
 )
 from .usage import describe_usage, usage_since
-from .verdict import Seen, decide_outcome, failed_turn
+from .verdict import Seen, decide_outcome, events_of, failed_turn
 
 _SANDBOX = {"workspace": "workspace-write", "unattended": "danger-full-access"}
 _TOOLS = ("command_execution", "file_change", "mcp_tool_call", "web_search")
@@ -91,9 +89,9 @@ def prepare_prompt(text: str) -> str:
 
 def find_outcome(ended: Ended) -> Outcome:
     seen = Seen()
-    for event in parse_objects(ended.lines):
+    for event in events_of(ended, seen):
         _see(seen, event)
-    seen.result = find_result(ended.last_message if ended.last_message is not None else seen.final_text)
+    seen.hand_in(ended.last_message or seen.final_text)
     seen.usage = usage_since(seen.session_usage, ended.previous_usage)
     return decide_outcome(ended, seen)
 
@@ -111,6 +109,7 @@ def _see(seen: Seen, event: Dict[str, Any]) -> None:
         seen.ended_well = False
         seen.complaint = failed_turn(text_at(event, "error", "message")) or seen.complaint
     elif kind == "error":
+        seen.ended_well = None
         seen.complaint = failed_turn(text_at(event, "message")) or seen.complaint
     elif kind in ("item.started", "item.updated", "item.completed"):
         item = text_at(event, "item", "type")

@@ -95,21 +95,26 @@ class Event:
     path: Optional[str] = None
 
 
+class Gap(bytes):
+    """Stands among the lines where bytes of the output were not kept; to whoever does not ask, a blank line."""
+
+
 @dataclass(frozen=True)
 class Ended:
-    """All that is known of a turn's end. `lines` are stdout's, head first, then (after a gap) the kept tail."""
+    """All that is known of a turn's end. `lines` are stdout's, head first, then (after a `Gap`) the kept tail."""
 
     lines: Iterable[bytes]
     stderr_tail: bytes
     exit_code: Optional[int]  # None when killed by a signal
     signal: Optional[int]
-    last_message: Optional[str]  # content of {last_message}, when the agent wrote it
+    last_message: Optional[str]  # content of {last_message}; "" when it cannot be read, None when there is none
     commits: int  # commits ahead of the turn's base, left-overs included
     files_changed: Tuple[str, ...]  # between the task's base and its head, when the turn moved that
     previous_usage: Optional[Usage] = None  # of the session before this turn, for agents that count cumulatively
     at: Optional[float] = None  # when it ended, by the clock of the machine where it ran
     zone: Optional[tzinfo] = None  # of that machine; None = UTC
     fields: Dict[str, str] = field(default_factory=dict)  # those of the turn
+    lost_bytes: int = 0  # of stdout, in the gaps
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,10 @@ from .contract import AUTH, LIMIT, AuthCheck, Ended, Event, Launch, Outcome, Tur
 from .options import check_options
 from .prompt import ask_for_result, hide_command
 from .refusal import judge_refusal
-from .result import find_result
-from .stream import bounded, count_at, flag_at, list_at, notice_of, parse_object, parse_objects, text_at, value_at
+from .stream import bounded, count_at, flag_at, list_at, notice_of, parse_object, text_at, value_at
 from .tools import tool_event
 from .usage import sum_known
-from .verdict import Complaint, Seen, decide_outcome
+from .verdict import Complaint, Seen, decide_outcome, events_of
 
 _ALWAYS = ("--output-format", "json", "--allow-all", "--no-ask-user", "--no-auto-update", "--disable-client-telemetry")
 _KINDS = {"rate_limit": LIMIT, "quota": LIMIT, "authentication": AUTH}
@@ -65,9 +64,9 @@ def prepare_prompt(text: str) -> str:
 
 def find_outcome(ended: Ended) -> Outcome:
     seen = Seen()
-    for event in parse_objects(ended.lines):
+    for event in events_of(ended, seen):
         _see(seen, event)
-    seen.result = find_result(seen.final_text)
+    seen.hand_in(seen.final_text)
     seen.usage = _usage(ended.last_message)
     return decide_outcome(ended, seen)
 
@@ -83,9 +82,10 @@ def _see(seen: Seen, event: Dict[str, Any]) -> None:
         seen.tool_calls += kind == "tool.execution_start"
     elif kind == "model.call_failure":
         text, status = text_at(data, "errorMessage"), count_at(data, "statusCode")
+        seen.ended_well = None
         seen.complaint = Complaint(f"the last request failed: {status or ''} {text}", judge_refusal(text, status))
     elif kind == "session.error":
-        seen.complaint = _complaint(data)
+        seen.ended_well, seen.complaint = None, _complaint(data)
     elif kind == "result":
         code = count_at(event, "exitCode")
         seen.ended_well = None if code is None else code == 0

@@ -17,11 +17,10 @@ from .contract import AuthCheck, Ended, Event, Launch, Outcome, SessionRule, Tur
 from .messages import message_events, message_text
 from .options import check_options
 from .prompt import ask_for_result, hide_command
-from .result import find_result
-from .stream import bounded, count_at, flag_at, last_line, notice_of, parse_object, parse_objects, text_at, value_at
+from .stream import bounded, count_at, flag_at, notice_of, parse_object, telling_line, text_at, value_at
 from .tools import tool_event
 from .usage import describe_usage, sum_known
-from .verdict import Complaint, Seen, decide_outcome, describe_exit
+from .verdict import Complaint, Seen, decide_outcome, describe_exit, events_of
 
 
 def launch(turn: Turn) -> Launch:
@@ -59,10 +58,10 @@ def prepare_prompt(text: str) -> str:
 
 def find_outcome(ended: Ended) -> Outcome:
     seen = Seen()
-    for event in parse_objects(ended.lines):
+    for event in events_of(ended, seen):
         _see(seen, event)
-    seen.result = find_result(seen.final_text)
-    said = last_line(ended.stderr_tail)
+    seen.hand_in(seen.final_text)
+    said = telling_line(ended.stderr_tail)
     if seen.events and seen.ended_well is None and ended.exit_code and said:
         seen.complaint = Complaint(f"{describe_exit(ended)}: {said}")
     return decide_outcome(ended, seen)

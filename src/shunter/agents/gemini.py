@@ -18,11 +18,10 @@ from .contract import AUTH, USAGE_ERROR, AuthCheck, Ended, Event, Launch, Outcom
 from .options import check_options
 from .prompt import ask_for_result, hide_command
 from .refusal import judge_refusal
-from .result import find_result
-from .stream import Words, bounded, count_at, last_line, notice_of, parse_object, parse_objects, text_at, value_at
+from .stream import Words, bounded, count_at, notice_of, parse_object, telling_line, text_at, value_at
 from .tools import tool_event
 from .usage import describe_usage
-from .verdict import UNKNOWN_SESSIONS, Complaint, Seen, decide_outcome, failed_turn
+from .verdict import UNKNOWN_SESSIONS, Complaint, Seen, decide_outcome, events_of, failed_turn
 
 _EXITS = {41: AUTH, 42: USAGE_ERROR, 55: USAGE_ERROR}
 
@@ -65,10 +64,10 @@ def prepare_prompt(text: str) -> str:
 
 def find_outcome(ended: Ended) -> Outcome:
     seen, words = Seen(), Words()
-    for event in parse_objects(ended.lines):
+    for event in events_of(ended, seen, words):
         _see(seen, words, event)
     seen.final_text = words.last()
-    seen.result = find_result(seen.final_text)
+    seen.hand_in(seen.final_text)
     if seen.ended_well is not True:
         seen.complaint = _judged(seen, ended)
     return decide_outcome(ended, seen)
@@ -82,8 +81,9 @@ def _judged(seen: Seen, ended: Ended) -> Optional[Complaint]:
     words = ended.stderr_tail[-8192:].decode("utf-8", "replace").lower()
     if not seen.events and any(mark in words for mark in UNKNOWN_SESSIONS):
         return None  # told apart where no event came
-    kind = _EXITS.get(ended.exit_code or 0) or (judge_refusal(last_line(ended.stderr_tail), status) if status else None)
-    return Complaint(f"exit status {ended.exit_code}: {last_line(ended.stderr_tail)}", kind) if kind else None
+    said = telling_line(ended.stderr_tail)
+    kind = _EXITS.get(ended.exit_code or 0) or (judge_refusal(said, status) if status else None)
+    return Complaint(f"exit status {ended.exit_code}: {said}", kind) if kind else None
 
 
 def _see(seen: Seen, words: Words, event: Dict[str, Any]) -> None:
@@ -99,6 +99,7 @@ def _see(seen: Seen, words: Words, event: Dict[str, Any]) -> None:
         seen.tool_calls += kind == "tool_use"
         words.stop()
     elif kind == "error":
+        seen.ended_well = None
         seen.complaint = failed_turn(text_at(event, "message")) or seen.complaint
     elif kind == "result":
         status = text_at(event, "status")

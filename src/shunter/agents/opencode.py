@@ -18,11 +18,10 @@ from .contract import FAILED, AuthCheck, Ended, Event, Launch, Outcome, SessionR
 from .options import check_options
 from .prompt import ask_for_result
 from .refusal import judge_refusal
-from .result import find_result
-from .stream import Words, amount_at, bounded, count_at, notice_of, parse_object, parse_objects, text_at, value_at
+from .stream import Words, amount_at, bounded, count_at, notice_of, parse_object, text_at, value_at
 from .tools import tool_event
 from .usage import describe_usage, sum_known
-from .verdict import Complaint, Seen, decide_outcome
+from .verdict import Complaint, Seen, decide_outcome, events_of
 
 _QUIET = {"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_SHARE": "1"}
 
@@ -65,10 +64,10 @@ def prepare_prompt(text: str) -> str:
 def find_outcome(ended: Ended) -> Outcome:
     seen = Seen()
     words, steps = Words(), _Steps()
-    for event in parse_objects(ended.lines):
+    for event in events_of(ended, seen, words):
         _see(seen, words, steps, event)
     seen.final_text = words.last()
-    seen.result = find_result(seen.final_text)
+    seen.hand_in(seen.final_text)
     seen.usage = steps.usage()
     return decide_outcome(ended, seen)
 

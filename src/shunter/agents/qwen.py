@@ -20,10 +20,9 @@ from .contract import UNKNOWN, AuthCheck, Ended, Event, Launch, Outcome, Session
 from .messages import count_tool_calls, message_events, message_text
 from .options import check_options
 from .prompt import hide_command
-from .result import find_result, parse_result
-from .stream import bounded, count_at, flag_at, notice_of, parse_object, parse_objects, text_at, value_at
+from .stream import bounded, count_at, flag_at, notice_of, parse_object, text_at, value_at
 from .usage import describe_usage, usage_since
-from .verdict import Complaint, Seen, decide_outcome, decide_unstructured, failed_turn
+from .verdict import Complaint, Seen, decide_outcome, decide_unstructured, events_of, failed_turn
 
 _API_ERROR = "[API Error: "
 _NO_RESULT = "the structured_output tool"
@@ -70,7 +69,7 @@ def prepare_prompt(text: str) -> str:
 
 def find_outcome(ended: Ended) -> Outcome:
     seen = Seen()
-    for event in parse_objects(ended.lines):
+    for event in events_of(ended, seen):
         _see(seen, event)
     seen.usage = usage_since(seen.session_usage, ended.previous_usage)
     if seen.complaint is not None and seen.complaint.kind == UNKNOWN:
@@ -84,6 +83,7 @@ def _see(seen: Seen, event: Dict[str, Any]) -> None:
         text = message_text(event)
         seen.tool_calls += count_tool_calls(event)
         seen.complaint = failed_turn(_api_error(text))
+        seen.ended_well = None if seen.complaint else seen.ended_well
         seen.final_text = text or seen.final_text
     elif kind == "user":
         seen.complaint = None
@@ -110,7 +110,7 @@ def _see_result(seen: Seen, event: Dict[str, Any]) -> None:
         return
     seen.complaint = None
     seen.final_text = text or seen.final_text
-    seen.result = find_result(text) if structured is None else parse_result(structured)
+    seen.hand_in(text, structured)
 
 
 def _api_error(text: str) -> str:

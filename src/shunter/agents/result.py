@@ -7,13 +7,15 @@ no additional ones, no lengths). Everything else may end its output with the sam
     {"status": "needs_input", "summary": "…", "questions": [{"text": "…", "options": ["a", "b"]}], "files_changed": []}
     ```
 
-A malformed result is no result: nothing here raises, and what is too long is cut. What models write by themselves is
-let pass where it can mean one thing only: a question that is a text without options, options that are numbers.
+A malformed result is no result, and neither is a block that its message does not end with: it may be quoted, or taken
+back. Nothing here raises, and what is too long is cut. What models write by themselves is let pass where it can mean
+one thing only: a question that is a text without options, options that are numbers.
 """
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, List, Optional, Tuple
+import re
+from typing import Any, Dict, List, Optional, Tuple
 
 from ..wire.messages import Question
 from ..wire.record import dataclass
@@ -25,6 +27,9 @@ QUESTION_LIMIT_BYTES = 2 * 1024
 QUESTIONS_LIMIT = 32
 PATHS_LIMIT = 10_000
 BLOCK_LIMIT_BYTES = 256 * 1024
+_MARK_BYTES = 256  # of a line, to tell whether it is a fence
+_OPENING = re.compile(rb" {0,3}(`{3,})[ \t]*shunter-result(?![\w-])")
+_CLOSING = re.compile(rb" {0,3}(`{3,})[ \t\r]*\Z")
 
 SCHEMA: Dict[str, Any] = {
     "type": "object",
@@ -117,38 +122,64 @@ def _is_texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
-def find_result(text: str) -> Optional[Result]:
-    """The result in an agent's last message: the whole message is the object, or it holds a fenced block."""
-    return read_result(text)[1]
-
-
 def read_result(text: str) -> Tuple[bool, Optional[Result]]:
-    """Whether the message was to bring a result, and the result."""
+    """Whether a message was to bring a result, and the result: it is the object, or ends with a block."""
     whole = parse_object(text)
     if whole is not None:
         return "status" in whole, parse_result(whole)
-    return read_block(line.encode("utf-8", "replace") for line in text.split("\n"))
+    blocks = Blocks()
+    for line in text.split("\n"):
+        blocks.take(line.encode("utf-8", "replace"))
+    return blocks.tried, None if blocks.is_followed else blocks.result
 
 
-def read_block(lines: Iterable[bytes]) -> Tuple[bool, Optional[Result]]:
-    """Whether there is a `shunter-result` block, and the result in the last one.
+class Blocks:
+    """Finds the last `shunter-result` block in lines. A fence begins its line, as in Markdown: three blanks at most.
 
-    None when that is malformed, too long or not closed.
+    The result is None when the last block is malformed, too long or not closed.
     """
-    tried = False
-    block: Optional[List[bytes]] = None
-    size = 0
-    result: Optional[Result] = None
-    for line in lines:
-        mark = line[:64].strip()
-        if mark == b"```shunter-result":
-            tried, block, size, result = True, [], 0, None
-        elif block is not None and mark == b"```":
-            if size <= BLOCK_LIMIT_BYTES:
-                result = parse_result(parse_object(b"\n".join(block)))
-            block = None
-        elif block is not None:
-            size += len(line) + 1
-            if size <= BLOCK_LIMIT_BYTES:
-                block.append(line)
-    return tried, result
+
+    def __init__(self) -> None:
+        self.tried = False  # there is a block, or the beginning of one
+        self.result: Optional[Result] = None
+        self.is_followed = False  # by a line that is not blank
+        self.is_open = False
+        self._fence = 0
+        self._lines: List[bytes] = []
+        self._size = 0
+
+    @property
+    def has_begun(self) -> bool:
+        """The line taken last opened a block."""
+        return self.is_open and not self._lines
+
+    def take(self, line: bytes) -> bool:
+        """True when the line is part of a block."""
+        if self._open(line):
+            return True
+        if not self.is_open:
+            self.is_followed = self.is_followed or bool(line.strip())
+            return False
+        closing = _CLOSING.match(line) if len(line) <= _MARK_BYTES else None
+        if closing is not None and len(closing[1]) >= self._fence:
+            self.result = parse_result(parse_object(b"\n".join(self._lines)))
+            self.is_open = False
+            return True
+        self._size += len(line) + 1
+        self._lines.append(line)
+        self.is_open = self._size <= BLOCK_LIMIT_BYTES
+        return self.is_open
+
+    def _open(self, line: bytes) -> bool:
+        opening = _OPENING.match(line[:_MARK_BYTES])
+        if opening is None:
+            return False
+        # Behind the word stand at most other words. What has more in its line was meant for a block and is none; what
+        # is closed in its line is one that the text speaks of, unless it holds an object.
+        rest = line[opening.end() : opening.end() + BLOCK_LIMIT_BYTES]
+        if b"`" in rest and b"{" not in rest:
+            return False
+        self.tried, self.result, self.is_followed = True, None, False
+        self.is_open = b"{" not in rest
+        self._fence, self._lines, self._size = len(opening[1]), [], 0
+        return True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Union
+from typing import Any, Dict, List, Optional, Union
 
 from .contract import Event
 
@@ -31,14 +31,6 @@ def parse_object(line: Union[bytes, str], limit_bytes: int = LINE_LIMIT_BYTES) -
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
-
-
-def parse_objects(lines: Iterable[bytes]) -> Iterator[Dict[str, Any]]:
-    """Those of the lines that are JSON objects."""
-    for line in lines:
-        value = parse_object(line)
-        if value is not None:
-            yield value
 
 
 def _no_number(_constant: str) -> None:
@@ -69,11 +61,17 @@ def without_colours(text: str) -> str:
     return _COLOUR.sub("", text)
 
 
-def last_line(output: bytes) -> str:
-    """The last line that is not blank, as text without colours."""
+def telling_line(output: bytes) -> str:
+    """The last line that is not blank, as text without colours.
+
+    Where that only tells how to get help, the one that says what is wrong with the options.
+    """
     text = without_colours(output[-4096:].decode("utf-8", "replace"))
-    lines = [line for line in text.splitlines() if line.strip()]
-    return lines[-1].strip() if lines else ""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if not lines:
+        return ""
+    wrong = [line for line in lines if "error:" in line.lower()] if "--help" in lines[-1] else []
+    return wrong[-1] if wrong else lines[-1]
 
 
 def notice_of(line: bytes) -> List[Event]:
@@ -100,6 +98,10 @@ class Words:
     def stop(self) -> None:
         """Something else happened, so the next piece begins a message."""
         self._over = True
+
+    def lose(self) -> None:
+        """Some pieces are not known, so none of those before is of the last message."""
+        self._parts, self._over = [], True
 
     def last(self) -> str:
         return "".join(self._parts)

@@ -5,7 +5,8 @@ In this order, and the first that speaks decides:
 1. the structured result of a turn that ended well;
 2. the error channel of the event stream, when nothing followed the error;
 3. how the process ended;
-4. what is in the workspace: changes without a result are `unknown`, neither changes nor a result is `no_changes`.
+4. whether it meant to give a result that cannot be read, or its last words are lost: both are `unknown`;
+5. what is in the workspace: changes without a result are `unknown`, neither changes nor a result is `no_changes`.
 
 An exit status of 0 never outweighs an error, and without changes and without tokens nothing is ever `done`.
 """
@@ -13,7 +14,7 @@ An exit status of 0 never outweighs an error, and without changes and without to
 from __future__ import annotations
 
 import signal
-from typing import NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, NamedTuple, Optional, Tuple
 
 from ..wire.messages import Usage
 from .contract import (
@@ -27,14 +28,16 @@ from .contract import (
     UNKNOWN,
     USAGE_ERROR,
     Ended,
+    Gap,
     Outcome,
 )
 from .refusal import judge_refusal
 from .resets import limit_of
-from .result import SUMMARY_LIMIT_BYTES, Result
-from .stream import bounded, last_line, one_line, without_colours
+from .result import SUMMARY_LIMIT_BYTES, Result, parse_result, read_result
+from .stream import Words, bounded, one_line, parse_object, telling_line, without_colours
 
 EVIDENCE_LIMIT_BYTES = 1024
+UNREADABLE = "exit status 0, but its structured result cannot be read"
 # What CLIs print, before any event, about a session that they do not have or may not open.
 UNKNOWN_SESSIONS = (
     "no conversation found with session id",  # Claude
@@ -81,11 +84,34 @@ class Seen:
         self.ended_well: Optional[bool] = None
         self.complaint: Optional[Complaint] = None
         self.final_text = ""
+        self.tried = False  # to give a result
         self.result: Optional[Result] = None
+        self.lost = False  # a part of the output
         self.usage = Usage()
         self.session_usage: Optional[Usage] = None
         self.session_id: Optional[str] = None
         self.tool_calls = 0
+
+    def hand_in(self, text: str, value: Any = None) -> None:
+        """The last message, or what the agent's own field for the result holds."""
+        self.tried, self.result = read_result(text) if value is None else (True, parse_result(value))
+
+    def lose(self) -> None:
+        """At a gap: what stands before it is not the last word."""
+        self.lost, self.final_text, self.tried = True, "", False
+        self.result = self.ended_well = None
+
+
+def events_of(ended: Ended, seen: Seen, words: Optional[Words] = None) -> Iterator[Dict[str, Any]]:
+    """Those of the lines that are JSON objects. What was said before a gap is forgotten."""
+    for line in ended.lines:
+        event = None if isinstance(line, Gap) else parse_object(line)
+        if event is not None:
+            yield event
+        elif isinstance(line, Gap):
+            seen.lose()
+            if words is not None:
+                words.lose()
 
 
 def decide_outcome(ended: Ended, seen: Seen) -> Outcome:
@@ -115,6 +141,10 @@ def _decide(ended: Ended, seen: Seen) -> Tuple[str, str]:
     if _ended_well(ended, seen):
         if seen.result is not None:
             return decide_structured(ended, seen.result, has_tokens=_has_tokens(seen.usage))
+        if ended.exit_code == 0 and seen.tried:
+            return UNKNOWN, UNREADABLE
+        if ended.exit_code == 0 and seen.lost and not seen.final_text:
+            return UNKNOWN, describe_loss(ended)
         if ended.exit_code == 0:
             return decide_unstructured(ended)
         kind, evidence = judge_exit(ended)
@@ -142,6 +172,10 @@ def decide_unstructured(ended: Ended) -> Tuple[str, str]:
     if has_changes(ended):
         return UNKNOWN, "exit status 0 and changes, but no valid structured result"
     return NO_CHANGES, "exit status 0, no changes and no structured result"
+
+
+def describe_loss(ended: Ended) -> str:
+    return f"exit status 0, but {ended.lost_bytes} bytes of its output are not kept, and how it ended may stand in them"
 
 
 def has_changes(ended: Ended) -> bool:
@@ -185,7 +219,7 @@ def judge_start(ended: Ended) -> Tuple[str, str]:
     if kind != FAILED:
         return kind, evidence
     first = next((line.strip() for line in said.splitlines() if line.strip()), "")
-    by_last, by_first = judge_refusal(last_line(ended.stderr_tail)), judge_refusal(first)
+    by_last, by_first = judge_refusal(telling_line(ended.stderr_tail)), judge_refusal(first)
     return (
         (by_last, text) if by_last != FAILED or by_first == FAILED else (by_first, f"{describe_exit(ended)}: {first}")
     )
@@ -208,5 +242,5 @@ def _signal_name(number: int) -> str:
 
 
 def _with_stderr(ended: Ended) -> str:
-    said = last_line(ended.stderr_tail)
+    said = telling_line(ended.stderr_tail)
     return f"{describe_exit(ended)}: {said}" if said else describe_exit(ended)

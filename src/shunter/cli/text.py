@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 
+NOT_KEPT = "over the output cap, or the disk was full"
 COLOURS = {"green": "32", "red": "31", "yellow": "33", "blue": "34", "dim": "2", "bold": "1"}
 COLOUR_OF_PHRASE = {
     "done": "green",

@@ -10,7 +10,7 @@ import errno
 import os
 import time
 from datetime import timedelta, timezone, tzinfo
-from typing import Callable, Optional, Tuple, TypeVar
+from typing import Callable, Dict, Optional, Tuple, TypeVar
 
 from ..agents import contract
 from ..agents.options import is_session_id
@@ -20,11 +20,11 @@ from ..wire.errors import ShunterError
 from ..wire.messages import End, JobSpec, Publication, Usage
 from ..wire.record import changed
 from .bell import ring_sessions
-from .durable import is_full, json_line, open_regular, write_durably
+from .durable import is_full, json_line, open_regular, read_regular, write_durably
 from .flock import hold_lock
 from .layout import Layout
 from .ledger import Ledger
-from .logs import log_end, read_lines, read_tail
+from .logs import log_end, lost_bytes, read_lines, read_tail
 from .publish import publish_workspace
 from .remove import remove_tree
 from .signals import Exited, read_exited
@@ -33,6 +33,7 @@ from .workspace import Identity
 
 T = TypeVar("T")
 ROOM_PAUSE_S = 2.0
+LAST_MESSAGE_LIMIT_BYTES = 1 << 20
 KILL = 9
 
 # What we know better than the agent can say.
@@ -65,6 +66,7 @@ def finish_attempt(layout: Layout, ledger: Ledger, spec: JobSpec, exited: Exited
         publication, error = _publish(layout, spec)
         outcome = _judge(layout, ledger, spec, exited, publication)
         end = _end(spec, exited, outcome, publication, error, version=_version(layout, spec))
+        end = changed(end, **_losses(layout.job(spec.attempt_id), exited))
         kind = "completed" if exited.reason == "exit" and exited.exit_code == 0 else "failed"
         pairs = {"attempt": spec.attempt_id, "nonce": spec.nonce, "outcome": outcome.kind}
         when_there_is_room(lambda: write_durably(layout.signal(spec.attempt_id, kind), json_line(pairs)))
@@ -135,7 +137,7 @@ def _judge(
     # What earlier turns did is not this one's work; a branch that was moved back is.
     moved = publication is not None and publication.head_oid != _turn_base(job)
     ended = contract.Ended(
-        lines=read_lines(os.path.join(job, "stdout")),
+        lines=read_lines(os.path.join(job, "stdout"), total=exited.stdout_bytes),
         stderr_tail=read_tail(os.path.join(job, "stderr"), 65536),
         exit_code=exited.exit_code,
         signal=exited.signal,
@@ -146,6 +148,7 @@ def _judge(
         at=time.time(),
         zone=zone_of(job),
         fields=spec.fields,
+        lost_bytes=lost_bytes(os.path.join(job, "stdout"), exited.stdout_bytes),
     )
     try:
         outcome = load(spec.agent).find_outcome(ended)
@@ -222,11 +225,15 @@ def zone_of(job: str) -> tzinfo:
 
 
 def _last_message(job: str) -> Optional[str]:
-    try:
-        with open(open_regular(os.path.join(job, "last_message")), "rb") as file:
-            return file.read(1 << 20).decode("utf-8", "replace")
-    except OSError:
+    """None when nothing was put there; empty when it cannot be read, for being another kind of file or a huge one."""
+    path = os.path.join(job, "last_message")
+    if not os.path.lexists(path):
         return None
+    try:
+        found = read_regular(path, LAST_MESSAGE_LIMIT_BYTES)
+    except OSError:
+        found = None
+    return (found or b"").decode("utf-8", "replace")
 
 
 def _previous_usage(ledger: Ledger, spec: JobSpec) -> Optional[Usage]:
@@ -286,6 +293,11 @@ def _end(
         agent_version=version,
         renamed_session=_renamed_session(spec, outcome),
     )
+
+
+def _losses(job: str, exited: Exited) -> Dict[str, int]:
+    totals = {"stdout": exited.stdout_bytes, "stderr": exited.stderr_bytes}
+    return {f"{name}_lost_bytes": lost_bytes(os.path.join(job, name), total) for name, total in totals.items()}
 
 
 def _renamed_session(spec: JobSpec, outcome: contract.Outcome) -> Optional[str]:

@@ -11,6 +11,7 @@ import stat
 from binascii import b2a_base64
 from typing import Iterator, List, NamedTuple, Optional, Tuple
 
+from ..agents.contract import Gap
 from ..wire.messages import LogChunk
 from .durable import is_unusable, open_regular
 from .output import TIMES, spacing_s
@@ -103,13 +104,22 @@ def _read_at(path: str, offset: int, limit: int) -> bytes:
         os.close(fd)
 
 
-def read_lines(path: str) -> Iterator[bytes]:
-    """Every kept line without its newline, in bounded memory; the rest of a line that a gap cut is left out."""
+def lost_bytes(path: str, total: int) -> int:
+    """How many of the bytes that the agent wrote are not kept."""
+    return max(0, total - sum(piece.size for piece in find_pieces(path)))
+
+
+def read_lines(path: str, *, total: int) -> Iterator[bytes]:
+    """Every kept line without its newline, in bounded memory, with a `Gap` where bytes of the `total` are not kept.
+
+    What is left of a line behind the gap that cut it is left out.
+    """
     pending, skipping, at = b"", False, 0
     for piece in find_pieces(path):
         if piece.offset != at:
             if pending:
                 yield pending
+            yield Gap()
             pending, skipping = b"", True
         at = piece.offset + piece.size
         for data in _blocks(piece.path):
@@ -129,6 +139,8 @@ def read_lines(path: str) -> Iterator[bytes]:
                 pending, skipping = b"", True
     if pending:
         yield pending
+    if at < total:
+        yield Gap()
 
 
 def _blocks(path: str) -> Iterator[bytes]:

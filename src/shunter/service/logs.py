@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import codecs
 import queue
 import time
 from collections.abc import Iterator
@@ -24,11 +25,18 @@ UNLED_LIMIT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Bytes of the stream from `offset` on; `gap_bytes` before them were over the cap and are not kept."""
+    """Bytes of the stream from `offset` on; `gap_bytes` before them were over the cap and are not kept.
+
+    Neither bytes nor a gap: nothing has come for a second.
+    """
 
     offset: int
     data: bytes
     gap_bytes: int
+
+
+class Begun(bytes):
+    """The beginning of a line, or more of it, that is not over."""
 
 
 def choose_turn(home: Home, prefix: str, number: int | None, *, follow: bool) -> Turn:
@@ -78,8 +86,8 @@ def read_log(home: Home, turn: Turn, *, stream: str, follow: bool, ago_s: float 
             offset = chunk.next_offset
             if chunk.ended or (not data and not follow):
                 return
-            if not data:
-                _wait_change(changes)
+            if not data and not _wait_change(changes):
+                yield Piece(offset, b"", 0)
     finally:
         client.close()
 
@@ -105,12 +113,13 @@ def _note(changes: queue.SimpleQueue[str | None], method: str | None, params: di
     changes.put(method)
 
 
-def _wait_change(changes: queue.SimpleQueue[str | None]) -> None:
-    """Until the host says that something grew or ended; a second at most, in case a word was lost."""
+def _wait_change(changes: queue.SimpleQueue[str | None]) -> bool:
+    """Until the host says that something grew or ended; False after a second, in case a word was lost."""
     try:
         changes.get(timeout=1.0)
     except queue.Empty:
-        pass
+        return False
+    return True
 
 
 def wait_accepted(home: Home, turn: Turn, *, follow: bool) -> Turn:
@@ -127,16 +136,32 @@ def wait_accepted(home: Home, turn: Turn, *, follow: bool) -> Turn:
     return turn
 
 
-def lines_of(pieces: Iterator[Piece]) -> Iterator[bytes | Piece]:
-    """Whole lines without their newline; a piece with a gap is handed on as it is, before the lines after it."""
-    pending = b""
+def lines_of(pieces: Iterator[Piece], *, begun: bool = False) -> Iterator[bytes | Piece]:
+    """Whole lines without their newline; a piece with a gap is handed on as it is, before the lines after it.
+
+    With `begun`, what there is of a line after a second without more comes as `Begun`, and then only its rest.
+    """
+    pending, is_begun = b"", False
     for piece in pieces:
         if piece.gap_bytes:
-            if pending:
+            if pending or is_begun:
                 yield pending
             yield Piece(piece.offset, b"", piece.gap_bytes)
-            pending = b""
+            pending, is_begun = b"", False
+        elif begun and not piece.data:
+            told = _whole_characters(pending)
+            if told:
+                yield Begun(told)
+                pending, is_begun = pending[len(told) :], True
         *whole, pending = (pending + piece.data).split(b"\n")
+        is_begun = is_begun and not whole
         yield from whole
-    if pending:
+    if pending or is_begun:
         yield pending
+
+
+def _whole_characters(text: bytes) -> bytes:
+    """Without the first bytes of a character, in UTF-8, whose others are still to come."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    decoder.decode(text)
+    return text[: len(text) - len(decoder.getstate()[0])]

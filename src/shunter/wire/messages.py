@@ -328,6 +328,8 @@ class End:
     background: int = 0  # processes that the agent left running and that were ended
     stdout_bytes: int = 0
     stderr_bytes: int = 0
+    stdout_lost_bytes: int = 0  # of those, not kept
+    stderr_lost_bytes: int = 0
     cpu_s: Optional[float] = None
     peak_rss_kib: Optional[int] = None
     publication: Optional[Publication] = None

@@ -244,3 +244,20 @@ def test_a_follow_up_tells_its_own_turn_only() -> None:
     outcome = acp.find_outcome(an_end(*recorded("acp", "opencode-resume"), previous_usage=Usage(cost_usd=0.00026)))
     assert outcome.usage == Usage(100, 10, 20, 0.00026)
     assert outcome.session_usage == Usage(cost_usd=0.00052)
+
+
+def elsewhere(line: bytes) -> bytes:
+    return line.replace(b'"sessionId": "s-1"', b'"sessionId": "other-session"')
+
+
+def test_what_is_said_in_another_session_is_no_message_of_this_turn() -> None:
+    lines = [SESSION, said("Working."), elsewhere(said(RESULT)), elsewhere(update("tool_call", title="x")), end()]
+    outcome = acp.find_outcome(an_end(*lines))
+    assert (outcome.kind, outcome.summary, outcome.tool_calls) == ("unknown", "Working.", 1)
+    split = [SESSION, said(RESULT[:20]), elsewhere(said("Hm.")), said(RESULT[20:]), end()]
+    assert acp.find_outcome(an_end(*split)).kind == "done"
+
+
+def test_a_session_whose_name_is_too_long_to_keep_is_its_own() -> None:
+    lines = [line.replace(b'"s-1"', b'"%s"' % (b"s" * 500)) for line in (SESSION, said(RESULT), end())]
+    assert acp.find_outcome(an_end(*lines)).kind == "done"

@@ -3,11 +3,12 @@ from __future__ import annotations
 import json
 import shlex
 import tomllib
+from collections.abc import Callable
 
 import pytest
 
 from shunter.agents import codex
-from shunter.agents.contract import Turn
+from shunter.agents.contract import Ended, Turn
 from shunter.wire.errors import ShunterError
 from shunter.wire.messages import Usage
 
@@ -116,11 +117,23 @@ def test_a_result_outweighs_a_bad_exit_after_the_turn() -> None:
     assert (outcome.kind, outcome.evidence) == ("done", "the structured result says done, then exit status 1")
 
 
-@pytest.mark.parametrize("message", [None, "", "I am done.", '{"status":"done"}', "[" * 100_000, '{"a":' * 100_000])
-def test_a_missing_or_malformed_result_is_unknown(message: str | None) -> None:
+@pytest.mark.parametrize("message", [None, "", "I am done.", "[" * 100_000, '{"a":' * 100_000])
+def test_a_missing_result_is_unknown(message: str | None) -> None:
     outcome = codex.find_outcome(an_end(WELL, last_message=message))
     assert (outcome.kind, outcome.structured) == ("unknown", False)
     assert codex.find_outcome(without_changes(WELL, last_message=message)).kind == "no_changes"
+
+
+@pytest.mark.parametrize("facts", [an_end, without_changes])
+def test_a_malformed_result_is_unknown_with_and_without_changes(facts: Callable[..., Ended]) -> None:
+    outcome = codex.find_outcome(facts(WELL, last_message='{"status":"done"}'))
+    assert (outcome.kind, outcome.evidence) == ("unknown", "exit status 0, but its structured result cannot be read")
+
+
+def test_an_error_behind_a_turn_that_ended_well_is_judged() -> None:
+    error = b'{"type":"error","message":"usage limit reached"}'
+    assert codex.find_outcome(an_end(WELL, error, last_message=DONE)).kind == "limit"
+    assert codex.find_outcome(an_end(error, WELL, last_message=DONE)).kind == "done"
 
 
 def test_done_without_changes_and_tokens_is_no_changes() -> None:
@@ -178,3 +191,14 @@ def test_noise_around_events_changes_nothing() -> None:
     noise = [b"\x1b[32mUsing node v22\x1b[0m", b"{menu}", b"", b"[1,2]", b"null", b'"turn.completed"', b"\xff\xfe\x00"]
     mixed = [each for line in lines for each in (*noise, line)]
     assert codex.find_outcome(an_end(*mixed, exit_code=1)).kind == "limit"
+
+
+def test_the_line_that_names_the_wrong_option_is_the_reason() -> None:
+    said = b"error: unexpected argument '--bad' found\n\nUsage: codex exec\n\nFor more information, try '--help'.\n"
+    outcome = codex.find_outcome(an_end(exit_code=2, stderr_tail=said))
+    assert (outcome.kind, outcome.evidence) == (
+        "usage_error",
+        "exit status 2: error: unexpected argument '--bad' found",
+    )
+    bare = codex.find_outcome(an_end(exit_code=2, stderr_tail=b"For more information, try '--help'.\n"))
+    assert bare.evidence == "exit status 2: For more information, try '--help'."

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shunter.agents.result import SCHEMA, find_result, parse_result, read_block
+from shunter.agents.result import SCHEMA, Blocks, parse_result, read_result
 from shunter.wire.messages import Question
 
 WHOLE = {
@@ -101,9 +101,16 @@ def test_what_is_too_long_is_cut() -> None:
 
 
 def test_lone_surrogates_do_not_leave_the_parser() -> None:
-    result = find_result('{"status":"done","summary":"\\ud800x"}')
+    _, result = read_result('{"status":"done","summary":"\\ud800x"}')
     assert result is not None
     assert result.summary == "?x"
+
+
+def blocks_of(lines: list[bytes]) -> Blocks:
+    blocks = Blocks()
+    for line in lines:
+        blocks.take(line)
+    return blocks
 
 
 @pytest.mark.parametrize(
@@ -113,16 +120,41 @@ def test_lone_surrogates_do_not_leave_the_parser() -> None:
         ([b"text", b"  ```shunter-result  ", DONE, b"```\r", b"more text"], True),
         ([b"```shunter-result", b"{", b'"status":"done",', b'"summary":"s"}', b"```"], True),
         ([b"```shunter-result", b"broken", b"```", b"```shunter-result", DONE, b"```"], True),
+        ([b"```shunter-result", b"broken", b"```shunter-result", DONE, b"```"], True),
+        ([b"``` shunter-result json", DONE, b"````"], True),
+        ([b"````shunter-result", DONE, b"````"], True),
+        ([b"````shunter-result", DONE, b"```"], False),
+        ([b"```shunter-result", DONE, b"    ```"], False),
         ([b"```shunter-result", DONE, b"```", b"```shunter-result", b"broken", b"```"], False),
         ([b"```shunter-result", DONE, b"```", b"```shunter-result", DONE], False),
         ([b"```shunter-result", DONE], False),
-        ([b"```json", DONE, b"```"], False),
-        ([b"> ```shunter-result", DONE, b"```"], False),
+        ([b"```shunter-result " + DONE + b"```"], False),
+        ([b"```shunter-result {", DONE[1:], b"```"], False),
         ([b"```shunter-result", DONE + b" " * 300_000, b"```"], False),
-        ([], False),
     ],
 )
 def test_the_last_closed_block_counts(lines: list[bytes], found: bool) -> None:
-    tried, result = read_block(lines)
-    assert (result is not None) is found
-    assert tried is any(line.strip() == b"```shunter-result" for line in lines)
+    blocks = blocks_of(lines)
+    assert (blocks.tried, blocks.result is not None) == (True, found)
+
+
+@pytest.mark.parametrize(
+    "fence", [b"```json", b"> ```shunter-result", b"    ```shunter-result", b"\t```shunter-result"]
+)
+def test_what_is_quoted_or_another_block_is_none(fence: bytes) -> None:
+    blocks = blocks_of([fence, DONE, b"```"])
+    assert (blocks.tried, blocks.result) == (False, None)
+
+
+@pytest.mark.parametrize("line", [b"", b"```shunter-results", b"```shunter-result``` is what it takes", b"`" * 1000])
+def test_a_line_that_opens_no_block(line: bytes) -> None:
+    blocks = blocks_of([line, DONE, b"```"])
+    assert (blocks.tried, blocks.result) == (False, None)
+
+
+@pytest.mark.parametrize(
+    ("behind", "found"), [("", True), ("\n", True), (" \r\n\t\n", True), ("\nBye.", False), ("\n    indented", False)]
+)
+def test_a_message_ends_with_its_block(behind: str, found: bool) -> None:
+    tried, result = read_result(f"You asked for:\n```shunter-result\n{DONE.decode()}\n```{behind}")
+    assert (tried, result is not None) == (True, found)

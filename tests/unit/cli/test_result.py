@@ -46,3 +46,11 @@ def test_only_the_tokens_that_are_known_are_told(usage, told):
 )
 def test_the_end_of_a_limit_has_its_day_and_its_zone(central_europe, at, told):
     assert limit_words(LimitNotice("limit reached", window="five_hour", resets_at=at)) == f"five-hour, resets {told}"
+
+
+def test_output_that_was_not_kept_is_told():
+    end = End("unknown", "exit status 0", stdout_lost_bytes=4711, stderr_lost_bytes=12)
+    turn = Turn("t-1", "t", 1, TurnState.SUCCEEDED, Step.SETTLED, 1.0, outcome=end)
+    shown = render_result(TaskView(TASK, turn, "unknown", None))
+    assert "4711 bytes of its output are not kept" in shown
+    assert "12 bytes of its standard error are not kept" in shown

@@ -17,7 +17,7 @@ RECORDS = [
     kind
     for module in (messages, contract)
     for _, kind in inspect.getmembers(module, inspect.isclass)
-    if kind.__module__ == module.__name__
+    if kind.__module__ == module.__name__ and record.field_names(kind) is not None
 ]
 
 

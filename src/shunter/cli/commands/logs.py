@@ -15,12 +15,12 @@ from ...agents.table import event_reader, load, parse_name
 from ...model.records import Turn
 from ...service.home import Home
 from ...service.leading import unled
-from ...service.logs import Piece, choose_turn, find_repeat, lines_of, read_log
+from ...service.logs import Begun, Piece, choose_turn, find_repeat, lines_of, read_log
 from ...store.briefs import brief_id, read_brief
 from ...wire.errors import ShunterError
 from ..durations import AGO
 from ..output import emit, json_option, task_argument
-from ..text import clock, coloured, visible
+from ..text import NOT_KEPT, clock, coloured, visible
 
 MARKS = {
     "command": "$",
@@ -88,9 +88,14 @@ def command(
 
 
 def _show_events(pieces: Iterator[Piece], read_event: Callable[[bytes], list[Event]], as_json: bool) -> None:
-    for line in lines_of(pieces):
+    is_plain = read_event is exec_agent.read_event  # each line is a message, so a part of one can be shown
+    for line in lines_of(pieces, begun=is_plain and not as_json):
+        if isinstance(line, Begun):
+            sys.stdout.write(visible(line.decode("utf-8", "replace")))
+            sys.stdout.flush()
+            continue
         if isinstance(line, Piece):
-            lost = f"{line.gap_bytes} bytes are not kept: over the output cap, or the disk was full"
+            lost = f"{line.gap_bytes} bytes are not kept: {NOT_KEPT}"
             _show("notice", lost, None, as_json)
             continue
         for event in read_event(line):

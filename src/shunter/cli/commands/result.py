@@ -18,7 +18,7 @@ from ...wire.errors import ShunterError
 from ...wire.ids import turn_id
 from ...wire.messages import LimitNotice
 from ..output import emit, json_option, say, task_argument, view_record
-from ..text import clock, coloured, count, duration, phrase_colour, visible, zone
+from ..text import NOT_KEPT, clock, coloured, count, duration, phrase_colour, visible, zone
 
 
 @click.command("result")
@@ -101,6 +101,10 @@ def render_result(view: TaskView, home: Home) -> str:
         lines.append(f"  note       {went_on}; follow-ups go on in {visible(end.renamed_session)}")
     if end.agent_version is not None:
         lines.append(f"  version    {visible(end.agent_version)}")
+    lost = {"output": end.stdout_lost_bytes, "standard error": end.stderr_lost_bytes}
+    for what, lost_bytes in lost.items():
+        if lost_bytes:
+            lines.append(f"  note       {lost_bytes} bytes of its {what} are not kept: {NOT_KEPT}")
     if end.background:
         lines.append(f"  note       ended with background work running: {end.background} processes were ended")
     if turn.error_code:
