@@ -119,13 +119,14 @@ _UNMISTAKABLE: Tuple[Tuple[str, Tuple[str, ...]], ...] = (
 _OTHER_LIMITS = re.compile(
     r"\bulimit\b|(?<!context )\b(tool[ _-]?calls?|tools?|(open[ _-])?files?|edits?|steps?|turns?|iterations?"
     r"|recursion|depth|nesting|stack|heap|memory|cpu|time|timeout|size|length|lines?|words?|characters?|columns?"
-    r"|retry|retries|process(es)?|threads?|descriptors?|disk|storage|arguments?|output|upload|payload|page|rows?|watch(es|ers?)?)"
+    r"|retry|retries|process(es)?|threads?|descriptors?|disk|storage|arguments?|output|upload|payload"
+    r"|page|rows?|watch(es|ers?)?)"
     r"[ _-]((size|count|length)[ _-])?limits?\b"
 )
 _ADDRESS = re.compile(r"https?://[^\s\"'`<>)\]},]{1,2048}")
 _WORK = re.compile(
-    r"[\w)-]\.(?:py|pyi|rs|go|js|mjs|jsx|ts|tsx|java|kt|rb|php|swift|c|cc|cpp|h|hpp|cs|scala|sh|sql|html|css|vue)(?![\w.])"
-    r"|\b(?:unit|py)?tests?\b|\btest_\w|\btraceback\b"
+    r"[\w)-]\.(?:py|pyi|rs|go|js|mjs|jsx|ts|tsx|java|kt|rb|php|swift|c|cc|cpp|h|hpp|cs|scala|sh|sql|html|css|vue)"
+    r"(?![\w.])|\b(?:unit|py)?tests?\b|\btest_\w|\btraceback\b"
 )
 _EXPECTED = re.compile(
     r"\bassert(?:ion|ions|ed|s|ionerror)?\b|\bexpect\(|\bexpected\b.{0,120}\b(?:got|received|actual)\b"

@@ -208,6 +208,8 @@ def permission(call: dict[str, Any], options: Any = OPTIONS) -> dict[str, Any]:
         ("workspace", {"kind": "edit", "locations": [{"path": "../../x"}]}, "reject_once"),
         ("workspace", {"kind": "edit", "locations": [{"path": "link/x"}]}, "reject_once"),
         ("workspace", {"kind": "edit", "locations": [{"path": "a\0b"}]}, "reject_once"),
+        ("workspace", {"kind": "edit", "locations": [{"path": "file:///etc/passwd"}]}, "reject_once"),
+        ("workspace", {"kind": "edit", "rawInput": {"edits": [{"path": "link/x"}]}}, "reject_once"),
         ("workspace", {"kind": "edit", "locations": [{"path": "src/new.py"}]}, "allow_once"),
         ("workspace", {"kind": "execute", "title": "make"}, "allow_once"),
     ],
