@@ -123,10 +123,16 @@ _OTHER_LIMITS = re.compile(
     r"|page|rows?|watch(es|ers?)?)"
     r"[ _-]((size|count|length)[ _-])?limits?\b"
 )
-_ADDRESS = re.compile(r"https?://[^\s\"'`<>)\]},]{1,2048}")
+# Of a server, or of a file of the agent's own program.
+_ADDRESS = re.compile(
+    r"(?:https?|file|node)://[^\s\"'`<>)\]},]{1,2048}|/[^\s\"']{0,200}/node_modules/[^\s\"')]{1,2048}"
+)
 _WORK = re.compile(
     r"[\w)-]\.(?:py|pyi|rs|go|js|mjs|jsx|ts|tsx|java|kt|rb|php|swift|c|cc|cpp|h|hpp|cs|scala|sh|sql|html|css|vue)"
-    r"(?![\w.])|\b(?:unit|py)?tests?\b|\btest_\w|\btraceback\b"
+    # A word of itself may be the name of an organization or of a model.
+    r"(?![\w.])|\b(?:the|a|this|in|unit|integration|failing|my|some|all) tests?(?![\w-])"
+    r"|(?<![\w-])tests? (?:fail|did|do|case|suite|run|pass|file|that|for|which|still|is|are|was|were|expect)"
+    r"|\b(?:py|unit)tests?\b|\btest_\w|\btraceback\b"
 )
 _EXPECTED = re.compile(
     r"\bassert(?:ion|ions|ed|s|ionerror)?\b|\bexpect\(|\bexpected\b.{0,120}\b(?:got|received|actual)\b"

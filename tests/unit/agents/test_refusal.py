@@ -38,6 +38,8 @@ SEEN = {
         "Reached the weekly limit of this plan",
         "Sonnet 4 limit reached",
         "You are being rate limited",
+        "Rate limit reached for gpt-x in organization test-org on tokens per min (TPM): Limit 30000",
+        "Rate limit exceeded for test (at /usr/lib/node_modules/x/cli.js:12, file:///opt/x/index.mjs)",
         "429 rate limit",
         '{"url":"https://api.example/v1","code":"insufficient_quota"}',
         "Usage limit",
