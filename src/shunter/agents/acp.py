@@ -24,6 +24,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from ..wire.errors import ShunterError
 from ..wire.messages import Usage
+from ..wire.record import changed
 from .consent import named_paths
 from .contract import (
     AUTH,
@@ -56,7 +57,7 @@ from .stream import (
     value_at,
 )
 from .usage import describe_usage, sum_known, usage_since
-from .verdict import Complaint, Seen, decide_outcome, events_of
+from .verdict import EVIDENCE_LIMIT_BYTES, Complaint, Seen, decide_outcome, events_of
 
 _START = "import sys;sys.path.insert(0,sys.argv.pop(1));from shunter.host.acp import main;main()"
 _AUTH_REQUIRED = -32000
@@ -119,7 +120,12 @@ def find_outcome(ended: Ended) -> Outcome:
     seen.session_usage = Usage(cost_usd=spent.cost_usd) if spent.cost_usd is not None else None
     told = usage_since(seen.session_usage, ended.previous_usage)
     seen.usage = Usage(spent.input, spent.cached, spent.output, told.cost_usd)
-    return decide_outcome(ended, seen)
+    outcome = decide_outcome(ended, seen)
+    if outcome.kind != FAILED or seen.events or seen.complaint is not None:
+        return outcome
+    # Neither a session nor a word: it did not take its command line, or speaks another language.
+    evidence = one_line(f"the agent ended before it opened a session: {outcome.evidence}", EVIDENCE_LIMIT_BYTES)
+    return changed(outcome, kind=USAGE_ERROR, evidence=evidence)
 
 
 class _Spent:

@@ -1,15 +1,15 @@
 """What a limit notice says of itself: which window, when it ends, and whether time alone ends it (X2).
 
 Fields that hold an epoch come before prose. A clock without a zone is the clock of the machine where the agent ran.
-What is not understood is None, and so is what cannot be: a time further away than the longest window of its kind. No
-text raises, and each search takes time in proportion to its input.
+What is not understood is None, and so is what cannot be: a time that is over by more than the tolerance, or further
+away than the longest window of its kind. No text raises, and each search takes time in proportion to its input.
 """
 
 from __future__ import annotations
 
 import re
 from datetime import date, datetime, timedelta, timezone, tzinfo
-from typing import Dict, Iterator, Optional, Tuple
+from typing import Dict, Iterator, List, Match, Optional, Tuple
 
 from ..wire.messages import LimitNotice
 from .contract import LIMIT, Ended
@@ -21,6 +21,7 @@ LONGEST_S = {"five_hour": 5 * 3600.0, "daily": 86400.0, "weekly": 7 * 86400.0, "
 LONGEST_OF_ALL_S = max(LONGEST_S.values())
 
 _TEXT_LIMIT = 8 * 1024  # characters
+_PLAIN = str.maketrans({"\u2019": "'", "\u2212": "-", "\u00a0": " ", "\u202f": " "})
 _WINDOWS = (
     ("weekly", r"seven[_ -]day|\bweek(ly)?\b|\b7[ -]day"),
     ("five_hour", r"five[_ -]hour|\b5[ -]?h(ou)?rs?\b|\bsession limit"),
@@ -31,18 +32,33 @@ _LASTING = (
     r"insufficient[_ ](quota|balance|credits?|funds)|out of (extra )?(usage )?credits|credit balance"
     r"|(balance|credits?) (is|are) too low|billing_error|add credits|check your plan and billing"
 )
-_EPOCH = re.compile(r"(?:resets?_?at\W{1,4}|\|)(\d{10})(\d{3})?(?!\d)", re.I)
+_EPOCH = re.compile(
+    r"(?:resets?(?:[-_ ]?(?:at|on|time|timestamp))?(?:[-_](?:requests|tokens))?\W{1,4}|\|)(\d{10})(\d{3})?(?!\d)", re.I
+)
+# A number that is no count of seconds goes on with another unit, a date or a clock.
 _SECONDS = re.compile(
-    r"(?:resets?_in_seconds\W{1,4}|retry_delay\s{0,3}\{\s{0,3}seconds:\s{0,3}|retry[-_ ]after\W{1,4}|retrying in )"
-    r"(\d{1,8})(?!\d)",
+    r"(?:resets?_in_seconds\W{1,4}|retry_delay\s{0,3}\{\s{0,3}seconds:\s{0,3}|(?:retry|reset)[-_ ]after\W{1,4}"
+    r"|limit-reset(?:-requests|-tokens)?\W{1,4}|retrying in )"
+    r"(\d{1,8}(?:\.\d{1,9})?)(?!\d|[:/.-]\d| ?[mhdw]| ?[ap]\.?m)",
     re.I,
 )
-_SPAN = re.compile(
-    r"\bin ((?:\d{1,4} ?(?:days?|d|hours?|hrs?|h|minutes?|mins?|m|seconds?|secs?|s)\b[, ]*(?:and )?)+)", re.I
+_AMOUNT = r"\d{1,5}(?:\.\d{1,9})?|(?:half an?|an?|one)(?= )"
+_UNIT = (
+    r"(?:weeks?|w|days?|d|hours?|hrs?|h|milliseconds?|msecs?|ms|minutes?|mins?|m|seconds?|secs?|s)(?![a-z])"  # 9h53m40s
 )
-_SPAN_PART = re.compile(r"(\d{1,4}) ?([dhms])", re.I)
-_SPAN_S = {"d": 86400, "h": 3600, "m": 60, "s": 1}
-_ANCHOR = re.compile(r"\b(?:resets?|try again|available again|renews?|until|ends|retry)\b", re.I)
+_PARTS = rf"((?:(?:{_AMOUNT}) ?{_UNIT}[, ]{{0,3}}(?:and )?)+)(?!\d)"  # 14h30 may be a clock
+_DELAY = re.compile(rf"(?:retry|reset)[-_ ]?(?:delay|after)\W{{1,4}}{_PARTS}", re.I)
+_SPAN = re.compile(rf"\b(?:in|after) (?:(?:about|around|approximately|less than) |~ ?)?{_PARTS}", re.I)
+_BARE_SPAN = re.compile(rf"\W{{0,3}}{_PARTS}", re.I)
+_SPAN_PART = re.compile(rf"({_AMOUNT}) ?({_UNIT})", re.I)
+_AMOUNT_WORDS = {"half": 0.5, "a": 1.0, "an": 1.0, "one": 1.0}
+_UNIT_S = {"w": 7 * 86400.0, "d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
+_COUNTDOWN = re.compile(r"\bin (\d{1,3}):(\d{2})(?::(\d{2}))?(?!\d)", re.I)
+_ANCHOR = re.compile(
+    r"\b(?:resets?(?:-(?:requests|tokens))?|try again|available(?: again)?(?= (?:at|in|on|after)\b)|renews?|until|ends"
+    r"|retry(?:ing)?|wait)\b",
+    re.I,
+)
 _ANCHORED_CHARACTERS = 160
 
 _MONTHS: Dict[str, int] = {
@@ -75,16 +91,26 @@ _ISO_DATE = re.compile(r"\b(\d{4})-(\d{2})-(\d{2})(?=\b|T)")
 _TWELVE = re.compile(r"(?<![\d:])(\d{1,2})(?::(\d{2}))?(?::\d{2})? ?([ap])\.?m\b\.?", re.I)
 _TWENTY_FOUR = re.compile(r"(?:(?<![\d:])|(?<=T))(\d{1,2}):(\d{2})(?::\d{2}(?:\.\d{1,9})?)?(?!\d)")
 _NAMED = re.compile(r"\b(noon|midnight)\b", re.I)
-_ZONE = re.compile(
-    r" ?\(([^()\s]{1,64})\)| ?([A-Z][A-Za-z_]{2,20}/[A-Za-z0-9_/+-]{2,40}|[A-Z]{1,5}(?![A-Za-z]))| ?([+-]\d\d:?\d\d)"
+_NAMED_DAY = re.compile(
+    r"\b(?:(today)|(tomorrow)|(mon|tue(?:s)?|wed(?:nes)?|thu(?:rs?)?|fri|sat(?:ur)?|sun)(?:day)?)\b", re.I
 )
-_OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2})(?::?(\d{2}))?\Z", re.I)
+_NAMED_DAY_CHARACTERS = 40  # beyond it stands another sentence
+_WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_ZONE = re.compile(
+    r" ?\(?((?:UTC|GMT) ?[+-]\d{1,2}(?::?\d{2})?)(?!\d)"
+    r"| ?\(?((?:pacific|mountain|central|eastern) (?:standard |daylight )?time)\b"
+    r"| ?\(([^()\s]{1,64})\)"
+    r"| ?((?-i:[A-Z][A-Za-z_]{2,20}/[A-Za-z0-9_/+-]{2,40}|[A-Z]{1,5}(?![A-Za-z]))|(?:UTC|GMT)\b)"
+    r"| ?([+-]\d\d(?::?\d\d)?)(?![\w:])",
+    re.I,
+)
+_OFFSET = re.compile(r"(?:UTC|GMT)? ?([+-])(\d{1,2})(?::?(\d{2}))?\Z", re.I)
 _ABBREVIATED = {
     **dict.fromkeys(("UTC", "GMT", "Z"), "UTC"),
-    **dict.fromkeys(("PT", "PST", "PDT"), "America/Los_Angeles"),
-    **dict.fromkeys(("MT", "MST", "MDT"), "America/Denver"),
-    **dict.fromkeys(("CT", "CST", "CDT"), "America/Chicago"),
-    **dict.fromkeys(("ET", "EST", "EDT"), "America/New_York"),
+    **dict.fromkeys(("PT", "PST", "PDT", "PACIFIC"), "America/Los_Angeles"),
+    **dict.fromkeys(("MT", "MST", "MDT", "MOUNTAIN"), "America/Denver"),
+    **dict.fromkeys(("CT", "CST", "CDT", "CENTRAL"), "America/Chicago"),
+    **dict.fromkeys(("ET", "EST", "EDT", "EASTERN"), "America/New_York"),
     **dict.fromkeys(("CET", "CEST"), "Europe/Paris"),
 }
 
@@ -96,8 +122,9 @@ def limit_of(kind: str, evidence: str, ended: Ended) -> Optional[LimitNotice]:
 
 def read_limit(text: str, *, now: Optional[float], local: Optional[tzinfo]) -> LimitNotice:
     """`now` and `local` are of the machine where the agent ran; without `now` only an epoch can be understood."""
-    words = text[:_TEXT_LIMIT].replace("\u2019", "'").replace("\u00a0", " ").replace("\u202f", " ")
-    window = next((name for name, pattern in _WINDOWS if re.search(pattern, words, re.I)), None)
+    words = text[:_TEXT_LIMIT].translate(_PLAIN)
+    kinds = _SPAN.sub(" ", words)  # "in 5 hours" names no window
+    window = next((name for name, pattern in _WINDOWS if re.search(pattern, kinds, re.I)), None)
     resets_at = None
     try:
         resets_at = _find_reset(words, window, now, local or timezone.utc)
@@ -115,23 +142,46 @@ def _find_reset(words: str, window: Optional[str], now: Optional[float], local: 
         return at if now is None else _checked(at, now, longest_s)
     if now is None:
         return None
-    seconds = _SECONDS.search(words)
+    seconds, delay = _SECONDS.search(words), _DELAY.search(words)
     if seconds is not None:
-        return _checked(now + int(seconds[1]), now, longest_s)
+        return _checked(now + float(seconds[1]), now, longest_s)
+    if delay is not None:
+        return _checked(now + _length_s(delay[1]), now, longest_s)
     for anchor in _ANCHOR.finditer(words):
-        region = words[anchor.end() : anchor.end() + _ANCHORED_CHARACTERS]
-        span = _SPAN.search(region)
-        if span is not None:
-            parts = _SPAN_PART.findall(span[1])
-            return _checked(now + sum(int(count) * _SPAN_S[unit.lower()] for count, unit in parts), now, longest_s)
-        found = _read_moment(region, now, local, longest_s)
+        found = _read_region(words[anchor.end() : anchor.end() + _ANCHORED_CHARACTERS], now, local, longest_s)
         if found is not None:
             return found
     return None
 
 
+def _read_region(region: str, now: float, local: tzinfo, longest_s: float) -> Optional[float]:
+    """What follows a word such as `resets`."""
+    countdown = _COUNTDOWN.search(region)
+    if countdown is not None:
+        hours, minutes, seconds = countdown.groups()
+        if seconds is None:
+            return None  # hours and minutes, or minutes and seconds
+        return _checked(now + int(hours) * 3600 + int(minutes) * 60 + int(seconds), now, longest_s)
+    span = _SPAN.search(region) or _BARE_SPAN.match(region)
+    if span is not None:
+        return _checked(now + _length_s(span[1]), now, longest_s)
+    return _read_moment(region, now, local, longest_s)
+
+
+def _length_s(parts: str) -> float:
+    return sum(_amount(amount) * _unit_s(unit.lower()) for amount, unit in _SPAN_PART.findall(parts))
+
+
+def _amount(word: str) -> float:
+    return float(word) if word[0].isdigit() else _AMOUNT_WORDS[word.lower().split()[0]]
+
+
+def _unit_s(unit: str) -> float:
+    return 0.001 if unit.startswith(("ms", "mil")) else _UNIT_S[unit[0]]
+
+
 def _is_near(found: float, now: float, longest_s: float) -> bool:
-    return now - 86400.0 <= found <= now + longest_s + TOLERANCE_S
+    return now - TOLERANCE_S <= found <= now + longest_s + TOLERANCE_S
 
 
 def _checked(found: float, now: float, longest_s: float) -> Optional[float]:
@@ -139,39 +189,47 @@ def _checked(found: float, now: float, longest_s: float) -> Optional[float]:
 
 
 def _read_moment(region: str, now: float, local: tzinfo, longest_s: float) -> Optional[float]:
-    """A date, a clock time or both, in the zone that follows the clock."""
+    """A day, a clock time or both, in the zone that follows the clock; the first that is not over."""
     day = _read_date(region)
     clock = _read_clock(
         region if day is None else region[: day[0][0]] + " " * (day[0][1] - day[0][0]) + region[day[0][1] :]
     )
-    if day is None and clock is None:
+    named = _NAMED_DAY.search(region[:_NAMED_DAY_CHARACTERS]) if day is None else None
+    if day is None and named is None and clock is None:
         return None
     (hour, minute), zone = ((0, 0), local) if clock is None else (clock[0], _read_zone(region[clock[1] :], local))
     if zone is None:
         return None
+    today = datetime.fromtimestamp(now, zone).date()
     moments = [
         datetime(each.year, each.month, each.day, hour, minute, tzinfo=zone).timestamp()
-        for each in _days(day[1] if day else None, datetime.fromtimestamp(now, zone).date())
+        for each in (_named_days(named, today) if day is None else _days(day[1], today))
     ]
-    near = [each for each in moments if _is_near(each, now, longest_s)]
-    coming = [each for each in near if each >= now - TOLERANCE_S]
-    return min(coming) if coming else max(near, default=None)
+    return min((each for each in moments if _is_near(each, now, longest_s)), default=None)
 
 
 _Day = Tuple[Optional[int], int, int]  # year where it is given, month, day
 
 
-def _days(day: Optional[_Day], today: date) -> Iterator[date]:
-    """What may be meant: without a date yesterday to tomorrow, without a year last year to next year."""
-    if day is None:
-        yield from (today + timedelta(days=shift) for shift in (-1, 0, 1))
-        return
+def _days(day: _Day, today: date) -> Iterator[date]:
+    """What may be meant: without a year last year to next year."""
     year, month, number = day
     for each in (year,) if year is not None else (today.year - 1, today.year, today.year + 1):
         try:
             yield date(each, month, number)
         except ValueError:  # the 29th of February
             continue
+
+
+def _named_days(named: Optional[Match[str]], today: date) -> List[date]:
+    """Of a clock alone yesterday to tomorrow, since it may have passed just before midnight."""
+    if named is None:
+        return [today + timedelta(days=shift) for shift in (-1, 0, 1)]
+    if named[3]:
+        number = _WEEKDAYS.index(named[3].lower()[:3])
+        week = [today + timedelta(days=shift) for shift in range(-1, 8)]
+        return [each for each in week if each.weekday() == number]
+    return [today + timedelta(days=1 if named[2] else 0)]
 
 
 def _read_date(region: str) -> Optional[Tuple[Tuple[int, int], _Day]]:
@@ -217,16 +275,20 @@ def _read_zone(rest: str, local: tzinfo) -> Optional[tzinfo]:
     found = _ZONE.match(rest)
     if found is None:
         return local
-    name = found[1] or found[2] or found[3]
+    name = next(each for each in found.groups() if each)
     offset = _OFFSET.match(name)
     if offset is not None:
-        delta = timedelta(hours=int(offset[2]), minutes=int(offset[3] or 0))
+        hours, minutes = int(offset[2]), int(offset[3] or 0)
+        if hours > 14 or minutes > 59:
+            return None
+        delta = timedelta(hours=hours, minutes=minutes)
         return timezone(delta if offset[1] == "+" else -delta)
-    if _ABBREVIATED.get(name) == "UTC":
+    name = _ABBREVIATED.get(name.split()[0].upper(), name)
+    if name == "UTC":
         return timezone.utc
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # seldom needed
 
     try:
-        return ZoneInfo(_ABBREVIATED.get(name, name))
+        return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         return None

@@ -37,12 +37,19 @@ def find_stops(store: Store, host: str, accounts: Iterable[str], under_way: Iter
         if account in busy:
             found.stopped[account] = f"{why}; one task tries it now"
         elif now < judged.until:
-            minutes = math.ceil((judged.until - now) / 60)
-            when = f"{minutes} min" if minutes < 120 else f"{minutes // 60} h"
+            when = how_long(judged.until - now)
             found.stopped[account] = f"{why}; {remedy} (one task tries it in {when} by itself)"
         else:
             found.tried[account] = f"{why}; {remedy} (one task tries it next)"
     return found
+
+
+def how_long(seconds: float) -> str:
+    """Seconds below two minutes, minutes below two hours."""
+    if seconds < 120:
+        return f"{math.ceil(seconds)} s"
+    minutes = math.ceil(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h"
 
 
 def retry_rule(config: Config) -> RetryRule:

@@ -14,6 +14,7 @@ or 126 when it could not be started, 1 for anything else.
 from __future__ import annotations
 
 import errno
+import json
 import os
 import select
 import signal
@@ -345,8 +346,9 @@ class Client:
         if self.stopping:
             return
         version = value_at(result, "protocolVersion")
-        if version != PROTOCOL_VERSION:
-            self.fail("initialize", text=f"the agent speaks version {str(version)[:20]} of the protocol, not 1")
+        if version != PROTOCOL_VERSION or isinstance(version, bool):
+            shown = "{…}" if isinstance(version, (dict, list)) else json.dumps(version)[:40]
+            self.fail("initialize", text=f"the agent speaks protocolVersion {shown}, not {PROTOCOL_VERSION}")
         elif self.resumes and not flag_at(result, "agentCapabilities", "loadSession"):
             self.fail("session/load", text=f"{SESSION_UNKNOWN}: this agent cannot load a session")
         elif self.resumes:

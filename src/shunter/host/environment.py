@@ -142,6 +142,9 @@ def list_profiles() -> Dict[str, Dict[str, str]]:
     return found
 
 
+_RIGHTS = ((0o044, "read"), (0o022, "write"), (0o011, "run"))  # of anybody but the owner
+
+
 def load_profile(name: str) -> Dict[str, str]:
     """`$XDG_CONFIG_HOME/shunter/env/<name>.env`: NAME=value lines, mode 0600, put there by the operator."""
     if not is_host_name(name):
@@ -151,7 +154,8 @@ def load_profile(name: str) -> Dict[str, str]:
         with open(open_regular(path, follows_links=True), encoding="utf-8") as file:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
             if mode & 0o077:
-                text = f"{path} has mode {mode:04o}, others may read it"
+                rights = [word for bits, word in _RIGHTS if mode & bits]
+                text = f"{path} has mode {mode:04o}, others may {' and '.join(rights)} it"
                 raise ShunterError("ENV_PROFILE_PERMISSIONS", text, hint=f"chmod 600 {path}")
             lines = file.read().splitlines()
     except FileNotFoundError as exc:

@@ -79,8 +79,8 @@ def say_to_task(home: Home, ask: SayAsk) -> Said:
 
 def needs_fresh(home: Home, task_id: str) -> bool:
     """Whether a follow-up would be refused for want of a session; `--fresh` begins one."""
-    turns = home.reading.load_turns(task_id)
     try:
+        turns = home.reading.load_turns(task_id)
         _require_session(home.reading.load_task(task_id), turns, _former_brief(home, turns))
     except ShunterError as exc:
         return exc.code == "SESSION_UNBOUND"

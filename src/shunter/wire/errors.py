@@ -58,7 +58,7 @@ CODES: Dict[str, Code] = {
     "LEDGER_NEWER": Code(69, False, "The host's ledger was written by a newer version; nothing was changed."),
     "LEDGER_DAMAGED": Code(69, False, "The host's ledger is damaged; nothing was changed."),
     "ENV_PROFILE_UNKNOWN": Code(69, False, "The host has no environment profile of that name, or it cannot be read."),
-    "ENV_PROFILE_PERMISSIONS": Code(69, False, "An environment profile can be read by others; its mode must be 0600."),
+    "ENV_PROFILE_PERMISSIONS": Code(69, False, "An environment profile is open to others; its mode must be 0600."),
     "AGENT_MISSING": Code(69, False, "The agent's program is not on the host."),
     "ORIGIN_UNREACHABLE": Code(69, True, "Origin did not answer."),
     "ORIGIN_AUTH": Code(69, False, "Origin did not let the account in, or shows it no such repository."),

@@ -85,12 +85,16 @@ def test_a_profile_is_added(world: World, user_home: Path) -> None:
     assert (world.job(world.attempts[-1]) / "start").stat().st_mode & 0o077 == 0
 
 
-@pytest.mark.parametrize("mode", [0o644, 0o640, 0o602])
-def test_a_profile_that_others_may_read_is_refused(world: World, user_home: Path, mode: int) -> None:
+@pytest.mark.parametrize(
+    ("mode", "rights"),
+    [(0o644, "read"), (0o640, "read"), (0o602, "write"), (0o620, "write"), (0o660, "read and write"), (0o610, "run")],
+)
+def test_a_profile_that_others_have_rights_to_is_refused(world: World, user_home: Path, mode: int, rights: str) -> None:
     path = a_profile(user_home, "A=b\n", mode)
     attempt = world.prepare("true", env_profile="work")
     error = code_of(lambda: world.accept(attempt))
     assert error.code == "ENV_PROFILE_PERMISSIONS"
+    assert error.text == f"host local: {path} has mode {mode:04o}, others may {rights} it"
     assert error.hint == f"chmod 600 {path}"
     assert not list(Path(world.layout.root, "jobs").iterdir())
     assert world.status(attempt).state == "unknown"

@@ -148,6 +148,9 @@ def test_an_agent_that_ends_before_its_answer_is_judged_by_its_process() -> None
     assert acp.find_outcome(an_end(SESSION, exit_code=139)).kind == "crashed"
     assert acp.find_outcome(an_end(exit_code=1, stderr_tail=b"error: unknown option '--acp'")).kind == "usage_error"
     assert acp.find_outcome(an_end(exit_code=1, stderr_tail=b"Please log in")).kind == "auth"
+    early = acp.find_outcome(an_end(exit_code=7, stderr_tail=b"unknown option --acp"))
+    assert early.kind == "usage_error"
+    assert early.evidence == "the agent ended before it opened a session: exit status 7: unknown option --acp"
     late = acp.find_outcome(an_end(SESSION, exit_code=3, stderr_tail=b"usage limit reached"))
     assert (late.kind, late.evidence) == ("failed", "exit status 3: usage limit reached")
 

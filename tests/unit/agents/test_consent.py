@@ -37,7 +37,35 @@ def kind_of(*arguments: Any, **more: Any) -> str:
         ({"kind": "delete", "locations": [{"path": ""}]}, "reject_once"),
         ({"kind": "read"}, "allow_once"),
         ({"kind": "read", "locations": [{"path": "/etc/passwd"}]}, "reject_once"),
+        # A file URL is the file, `~` is a home, and what the input holds deeper counts as well.
+        ({"kind": "edit", "locations": [{"path": "file:///etc/x"}]}, "reject_once"),
+        ({"kind": "edit", "locations": [{"path": "FILE:/etc/x"}]}, "reject_once"),
+        ({"kind": "edit", "locations": [{"path": "file://localhost/%65tc/x"}]}, "reject_once"),
+        ({"kind": "edit", "locations": [{"path": "file://elsewhere/w/x"}]}, "reject_once"),
+        ({"kind": "edit", "locations": [{"path": "file:///w/a%20b"}]}, "allow_once"),
+        ({"kind": "edit", "locations": [{"path": "file:///w/a#L10"}]}, "allow_once"),
+        ({"kind": "edit", "locations": [{"path": "file:///etc/a#/w/x"}]}, "reject_once"),
+        ({"kind": "edit", "locations": [{"path": "~/x"}]}, "reject_once"),
+        ({"kind": "edit", "locations": [{"path": "~root/x"}]}, "reject_once"),
+        ({"kind": "edit", "locations": [{"path": " $HOME/x"}]}, "reject_once"),
+        ({"kind": "edit", "locations": [{"path": "https://example.org/x"}]}, "reject_once"),
+        (
+            {"kind": "edit", "locations": [{"path": "/w/f"}], "rawInput": {"edits": [{"path": "/etc/x"}]}},
+            "reject_once",
+        ),
+        ({"rawInput": {"a": {"b": [[{"targetFile": "/etc/x"}]]}}}, "reject_once"),
+        ({"rawInput": {"paths": ["/w/a", "/etc/x"]}}, "reject_once"),
+        ({"rawInput": {"new-path": "/etc/x"}}, "reject_once"),
+        ({"rawInput": {"url": "file:///etc/x"}}, "reject_once"),
+        ({"rawInput": {"changes": {"/etc/x": {"type": "add"}}}}, "reject_once"),
+        ({"kind": "edit", "rawInput": {"changes": {"/w/x": {"content": "/etc/y"}}}}, "allow_once"),
+        ({"kind": "edit", "rawInput": {"path": "/w/a", "content": "~/x", "old_string": "/etc/x"}}, "allow_once"),
+        # More than is looked at.
+        ({"rawInput": {"paths": ["/w/a"] * 20_000}}, "reject_once"),
+        ({"rawInput": {"paths": [f"/w/{number}" for number in range(1000)]}}, "reject_once"),
+        ({"locations": [{"path": "/w/" + "a/" * 4000}]}, "reject_once"),
         ({"kind": "execute", "rawInput": {"command": "make"}}, "allow_once"),
+        ({"kind": "execute", "rawInput": {"command": "make", "cwd": "/etc"}}, "reject_once"),
         ({"kind": "execute", "locations": [{"path": "/"}]}, "reject_once"),
         ({"kind": "fetch"}, "reject_once"),
         ({"kind": "switch_mode"}, "reject_once"),
@@ -51,9 +79,34 @@ def test_in_a_workspace_what_says_that_it_leaves_is_rejected(call: Any, kind: st
 
 
 def test_the_answer_is_the_narrowest_option_and_names_it() -> None:
-    assert ask({}) == Answer("my-allow_once", "allow_once", "it stays in the workspace")
+    inside = "every path that it names is in the workspace or in TMPDIR"
+    assert ask({"locations": [{"path": "/w/a"}]}) == Answer("my-allow_once", "allow_once", inside)
     assert kind_of({}, offered=("reject_once", "allow_always")) == "allow_always"
     assert kind_of({"kind": "fetch"}, offered=("allow_once", "reject_always")) == "reject_always"
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        (
+            {"kind": "execute", "rawInput": {"command": "rm -rf /", "cwd": "/w/"}},
+            "a command runs with the account's rights",
+        ),
+        ({"kind": "other"}, "it names no path, so nothing speaks against it"),
+        ({}, "it names no path, so nothing speaks against it"),
+        ({"kind": "edit", "locations": [{"path": "~/x"}]}, "~/x is outside of the workspace"),
+        ({"rawInput": {"paths": ["/w/a"] * 20_000}}, "it names more than can be judged"),
+    ],
+)
+def test_a_reason_says_no_more_than_is_known(call: Any, reason: str) -> None:
+    assert ask(call).reason == reason
+
+
+def test_input_of_any_depth_is_judged() -> None:
+    given: Any = {"path": "/etc/x"}
+    for _ in range(5000):
+        given = {"input": given}
+    assert kind_of({"rawInput": given}) == "reject_once"
 
 
 @pytest.mark.parametrize("offered", [(), ("reject_once", "reject_always"), ("something",)])

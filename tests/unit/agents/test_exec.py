@@ -115,6 +115,11 @@ def test_an_error_that_nothing_follows_is_judged(exit_code: int) -> None:
     assert adapter.find_outcome(ended).kind in ("done", "failed"), "without fields it is only text"
 
 
+def test_an_error_about_the_work_stops_no_account() -> None:
+    ended = an_end(b'{"error": {"message": "Could not edit auth.py: 401 Unauthorized expected, got 200"}}', exit_code=1)
+    assert adapter.find_outcome(changed(ended, fields=FIELDS)).kind == "failed"
+
+
 def test_what_it_called_is_counted_where_a_field_tells_it() -> None:
     ended = an_end(b'{"run": {"argv": "ls"}}', b'{"path": "a.txt"}', b'{"text": "ls"}')
     assert adapter.find_outcome(changed(ended, fields=FIELDS)).tool_calls == 2

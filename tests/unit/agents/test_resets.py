@@ -30,7 +30,12 @@ SEEN = [
     ("Claude Max usage limit reached. Your limit will reset at 12am.", None, utc(2026, 8, 14, 22), True),
     ("Your limit will reset at 12pm.", None, utc(2026, 8, 15, 10), True),
     ("Session limit reached ∙ resets 3pm", "five_hour", utc(2026, 8, 14, 13), True),
-    ("Session limit reached ∙ resets 10am", "five_hour", utc(2026, 8, 14, 8), True),  # past, and no window is so long
+    (
+        "Session limit reached ∙ resets 10am",
+        "five_hour",
+        None,
+        True,
+    ),  # the next one is further than such a window is long
     ("You've hit your limit · resets Aug 15, 8am (Europe/Berlin)", None, utc(2026, 8, 15, 6), True),
     (
         "You've hit your session limit · resets 2:30am (Pacific/Auckland)\n/login to switch to an API account.",
@@ -112,6 +117,59 @@ def test_a_form_that_is_seen(text, window, resets_at, renews):
         ("erneut versuchen: try again at 16. August 2026, 09:00", utc(2026, 8, 16, 7)),
         ("try again in 45 minutes", utc(2026, 8, 14, 12, 15)),
         ("try again in 1h 5m", utc(2026, 8, 14, 12, 35)),
+        # Offsets behind the clock, with and without minutes, brackets and blanks.
+        ("available again at 8pm UTC-5", utc(2026, 8, 15, 1)),
+        ("available again at 8pm UTC-05:00", utc(2026, 8, 15, 1)),
+        ("available again at 8pm GMT-5", utc(2026, 8, 15, 1)),
+        ("available again at 8pm GMT\u22125", utc(2026, 8, 15, 1)),
+        ("resets 8pm (UTC +2)", utc(2026, 8, 14, 18)),
+        ("resets 16:05 UTC+2", utc(2026, 8, 14, 14, 5)),
+        ("resets 16:05 UTC+0530", utc(2026, 8, 15, 10, 35)),
+        ("resets 16:05 +0200", utc(2026, 8, 14, 14, 5)),
+        ("resets 16:05 +02", utc(2026, 8, 14, 14, 5)),
+        ("resets 16:05+02:00", utc(2026, 8, 14, 14, 5)),
+        ("resets 8pm utc", utc(2026, 8, 14, 20)),
+        ("resets 8pm Pacific Time", utc(2026, 8, 15, 3)),
+        ("resets 8pm (Eastern Daylight Time)", utc(2026, 8, 15, 0)),
+        ("resets 8pm CET", utc(2026, 8, 14, 18)),
+        # Lengths of time.
+        ("Your quota will reset after 9h53m40s", utc(2026, 8, 14, 21, 23, 40)),
+        ("Please retry in 34.5s", utc(2026, 8, 14, 11, 30) + 34.5),
+        ("try again in 1m30s", utc(2026, 8, 14, 11, 31, 30)),
+        ("try again in 2h30m", utc(2026, 8, 14, 14)),
+        ("resets in 23h59m", utc(2026, 8, 15, 11, 29)),
+        ("resets in 6h 12m", utc(2026, 8, 14, 17, 42)),
+        ("resets in 3 days 4 hours", utc(2026, 8, 17, 15, 30)),
+        ("try again in an hour", utc(2026, 8, 14, 12, 30)),
+        ("try again in about an hour and 20 minutes", utc(2026, 8, 14, 12, 50)),
+        ("try again in half an hour", utc(2026, 8, 14, 12)),
+        ("try again in 1.5 hours", utc(2026, 8, 14, 13)),
+        ("try again in 500ms", utc(2026, 8, 14, 11, 30) + 0.5),
+        ("try again in 1 week", utc(2026, 8, 21, 11, 30)),
+        ("wait 5 minutes", utc(2026, 8, 14, 11, 35)),
+        ("please wait 90 seconds before you go on", utc(2026, 8, 14, 11, 31, 30)),
+        ("retry after 5 minutes", utc(2026, 8, 14, 11, 35)),
+        ("retry after 8pm", utc(2026, 8, 14, 18)),
+        ("[retrying in 2m 5s attempt #1]", utc(2026, 8, 14, 11, 32, 5)),
+        ("resets in 4:32:10", utc(2026, 8, 14, 16, 2, 10)),
+        ("resets in 4:32", None),  # hours and minutes, or minutes and seconds
+        ("resets 14h30", None),  # a clock, or a length of time that is cut
+        # Fields.
+        ("x-ratelimit-reset: 1786715000", 1786715000.0),
+        ('"anthropic-ratelimit-unified-reset": "1786715000"', 1786715000.0),
+        ("x-ratelimit-reset: 60", utc(2026, 8, 14, 11, 31)),
+        ("x-ratelimit-reset-tokens: 6m0s", utc(2026, 8, 14, 11, 36)),
+        ("resets at 1786715000", 1786715000.0),
+        ('"retryDelay": "34.5s"', utc(2026, 8, 14, 11, 30) + 34.5),
+        ('"quotaResetDelay": "9h53m40s"', utc(2026, 8, 14, 21, 23, 40)),
+        ("retry-after: 120", utc(2026, 8, 14, 11, 32)),
+        ("Retry-After: Sat, 15 Aug 2026 07:28:00 GMT", utc(2026, 8, 15, 7, 28)),
+        # Days by name.
+        ("resets tomorrow at 3pm", utc(2026, 8, 15, 13)),
+        ("resets 3pm today", utc(2026, 8, 14, 13)),
+        ("resets Monday 10am", utc(2026, 8, 17, 8)),
+        ("resets 10am on Fri", utc(2026, 8, 21, 8)),
+        ("resets Thursday", utc(2026, 8, 19, 22)),
         # What cannot be known is not guessed.
         ("resets 8pm (Nowhere/City)", None),
         ("resets 8pm BRT", None),
@@ -121,6 +179,8 @@ def test_a_form_that_is_seen(text, window, resets_at, renews):
         ("resets 13/14/2026", None),
         ("resets soon", None),
         ("try again later", None),
+        ("resets 8pm UTC+15", None),
+        ("resets 10am today", None),
         ("resets Jan 3, 8am", None),  # further than any window
         ("resets in 400 days", None),
         ("|9999999999", None),
@@ -130,6 +190,43 @@ def test_a_form_that_is_seen(text, window, resets_at, renews):
 )
 def test_a_variant(words, at):
     assert read(f"usage limit reached, {words}").resets_at == at
+
+
+AFTERNOON = datetime(2026, 11, 30, 14, 6, tzinfo=timezone.utc)
+
+
+@pytest.mark.parametrize(
+    ("text", "at"),
+    [
+        ("5-hour limit reached ∙ resets 10pm", None),
+        ("5-hour limit reached ∙ resets 1am", None),
+        ("5-hour limit reached ∙ resets 3:45pm (Asia/Kolkata)", None),
+        ("5-hour limit reached ∙ resets 7pm", utc(2026, 11, 30, 19)),
+        ("5-hour limit reached ∙ resets 2pm", utc(2026, 11, 30, 14)),  # six minutes ago
+        ("5-hour limit reached ∙ resets 1:50pm", None),  # sixteen minutes ago
+        ("5-hour limit reached ∙ resets at 1796040000", None),  # two hours ago
+        ("daily limit reached, resets 1am", utc(2026, 12, 1, 1)),
+        ("daily limit reached, resets Nov 30, 1am", None),
+        ("daily limit reached, resets 2026-11-29T22:00:00Z", None),
+        ("Weekly limit reached · resets Nov 30, 9am", None),
+        ("Weekly limit reached · resets Nov 30", None),  # its beginning
+        ("Weekly limit reached · resets Nov 30, 2pm", utc(2026, 11, 30, 14)),
+        ("Weekly limit reached · resets 9am", utc(2026, 12, 1, 9)),
+        ("Weekly limit reached · resets Dec 8, 9am", None),
+        ("Weekly limit reached · resets Monday 9am", utc(2026, 12, 7, 9)),
+        ("monthly cycle ends on 11/30/2026", None),
+        ("monthly cycle ends on 12/1/2026", utc(2026, 12, 1)),
+        ("resets_at: 1796000000", None),
+    ],
+)
+def test_a_time_that_is_over_is_no_reset(text, at):
+    assert read(text, AFTERNOON, timezone.utc).resets_at == at
+
+
+def test_a_length_of_time_is_no_window():
+    found = read("usage limit reached, try again in 5 hours 30 minutes")
+    assert (found.window, found.resets_at) == (None, utc(2026, 8, 14, 17))
+    assert read("5 hour limit reached, resets in 2 hours").window == "five_hour"
 
 
 def test_the_year_rolls_over():
@@ -152,12 +249,14 @@ def test_daylight_saving_of_the_day_that_is_meant():
     assert read("limit reached, resets 8am (Europe/Berlin)", saturday).resets_at == utc(2026, 10, 25, 7)
 
 
-@given(st.text(max_size=400), st.sampled_from(["", "resets ", "try again at ", "resets_at: ", "in ", "|"]))
-def test_nothing_raises_and_nothing_is_further_than_the_longest_window(text, start):
+@given(st.text(max_size=400), st.sampled_from(["", "resets ", "try again at ", "resets_at: ", "in ", "after ", "|"]))
+def test_nothing_raises_and_nothing_is_over_or_further_than_the_longest_window(text, start):
     found = read(f"usage limit reached {start}{text}").resets_at
-    assert found is None or -86400 <= found - NOW.timestamp() <= LONGEST_OF_ALL_S + TOLERANCE_S
+    assert found is None or -TOLERANCE_S <= found - NOW.timestamp() <= LONGEST_OF_ALL_S + TOLERANCE_S
 
 
 def test_a_huge_text_costs_its_beginning():
     read("resets in " + "1 day " * 2_000_000)
+    read("resets in " + "1h" * 2_000_000)
+    read("reset after " * 2_000_000)
     read("resets " + "jan " * 2_000_000 + "|" * 1_000_000)

@@ -72,4 +72,5 @@ def state_words(view: TaskView) -> str:
     end = view.turn.outcome if view.turn is not None else None
     if end is None or end.limit is None or end.limit.resets_at is None or view.phrase != LIMIT:
         return view.phrase
-    return f"{view.phrase} until {clock(end.limit.resets_at)}"
+    word = "until" if end.limit.resets_at > time.time() else "was until"
+    return f"{view.phrase} {word} {clock(end.limit.resets_at)}"

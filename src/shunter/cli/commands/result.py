@@ -168,7 +168,8 @@ def limit_words(limit: LimitNotice) -> str:
     """Which window and when it ends, in this terminal's time zone."""
     window = limit.window.replace("_", "-") if limit.window else "not told which window"
     if limit.resets_at is not None:
-        return f"{window}, resets {clock(limit.resets_at)} {zone(limit.resets_at)}"
+        verb = "resets" if limit.resets_at > time.time() else "was to reset"
+        return f"{window}, {verb} {clock(limit.resets_at)} {zone(limit.resets_at)}"
     return f"{window}, " + ("not told when it resets" if limit.renews else "waiting does not mend it")
 
 
