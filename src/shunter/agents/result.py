@@ -7,7 +7,7 @@ no additional ones, no lengths). Everything else may end its output with the sam
     {"status": "needs_input", "summary": "…", "questions": [{"text": "…", "options": ["a", "b"]}], "files_changed": []}
     ```
 
-A malformed result is no result, and neither is a block that its message does not end with: it may be quoted, or taken
+A malformed result is no result, and neither is a `done` that its message does not end with: it may be quoted, or taken
 back. Nothing here raises, and what is too long is cut. What models write by themselves is let pass where it can mean
 one thing only: a question that is a text without options, options that are numbers.
 """
@@ -123,14 +123,17 @@ def _is_texts(value: Any) -> bool:
 
 
 def read_result(text: str) -> Tuple[bool, Optional[Result]]:
-    """Whether a message was to bring a result, and the result: it is the object, or ends with a block."""
+    """Whether a message was to bring a result, and the result: it is the object, or a block in it."""
     whole = parse_object(text)
     if whole is not None:
         return "status" in whole, parse_result(whole)
     blocks = Blocks()
     for line in text.split("\n"):
         blocks.take(line.encode("utf-8", "replace"))
-    return blocks.tried, None if blocks.is_followed else blocks.result
+    result = blocks.result
+    if blocks.is_followed and result is not None and result.status == DONE:
+        return True, None  # what follows may take it back; a question stays one
+    return blocks.tried, result
 
 
 class Blocks:

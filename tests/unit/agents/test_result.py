@@ -152,6 +152,12 @@ def test_a_line_that_opens_no_block(line: bytes) -> None:
     assert (blocks.tried, blocks.result) == (False, None)
 
 
+def test_a_question_stays_one_whatever_is_said_behind_it() -> None:
+    asks = '{"status": "needs_input", "summary": "s", "questions": ["Which port?"]}'
+    result = read_result(f"```shunter-result\n{asks}\n```\nTell me, please.")[1]
+    assert result is not None and result.questions[0].text == "Which port?"
+
+
 @pytest.mark.parametrize(
     ("behind", "found"), [("", True), ("\n", True), (" \r\n\t\n", True), ("\nBye.", False), ("\n    indented", False)]
 )
