@@ -36,6 +36,7 @@ def _unpack(archive: str, target: str) -> None:
     try:
         with zipfile.ZipFile(archive) as packed:
             packed.extractall(aside)
+        _compile(aside, target)
         for directory, _, names in os.walk(aside):
             for name in (".", *names):
                 _sync(os.path.join(directory, name))  # or a power cut could leave empty files under this name for ever
@@ -48,6 +49,23 @@ def _unpack(archive: str, target: str) -> None:
         shutil.rmtree(aside, ignore_errors=True)
         if not os.path.isdir(target):
             raise
+
+
+def _compile(aside: str, target: str) -> None:
+    """All at once. Python itself would keep what a full disk took a part of, and fail with it ever after."""
+    import errno
+    import marshal
+    import py_compile
+
+    for directory, _, names in os.walk(aside):
+        for name in names:
+            path = os.path.join(directory, name)
+            made = py_compile.compile(path, dfile=target + path[len(aside) :], doraise=True)
+            try:
+                with open(made or "", "rb") as file:
+                    marshal.loads(file.read()[16:])  # noqa: S302 (written by ourselves a moment ago)
+            except (EOFError, ValueError, TypeError):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), made) from None
 
 
 def _sync(path: str) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from shunter.host import ledger
+from shunter.wire.errors import ShunterError
 
 from .test_stopping import wait_output
 from .world import World, code_of, is_alive, processes_of, until
@@ -163,6 +164,23 @@ def test_a_disk_that_is_full_from_the_beginning(disk_world: World, small_disk: P
     fill(small_disk)
     error = code_of(disk_world.client.session)
     assert error.code == "DISK_FULL", error.text
+
+
+@pytest.mark.parametrize("left_kib", range(500, 2700, 150))
+def test_a_helper_that_found_no_room_to_unpack_starts_once_there_is_some(
+    disk_world: World, small_disk: Path, left_kib: int
+) -> None:
+    (small_disk / "data" / "bin").mkdir(parents=True)
+    disk_world.client.transport.prepare()
+    empty = fill(small_disk)
+    with (small_disk / "ballast").open("r+b") as ballast:
+        ballast.truncate((small_disk / "ballast").stat().st_size - left_kib * 1024)
+    try:
+        disk_world.client.session()
+    except ShunterError as exc:
+        assert exc.code == "DISK_FULL", exc.text
+    empty()
+    assert disk_world.new_client().session().hello.host_id
 
 
 def test_a_disk_that_fills_up_during_a_turn_delays_only_the_account_of_its_end(
