@@ -289,82 +289,6 @@ class TestWork:
         assert (found["host"], found["phrase"]) == ("one", "done")
 
     @needs_own_users
-    def test_a_turn_on_a_host_that_does_not_come_back_is_given_up_by_its_name(self, pool):
-        one = pool.a_host("one")
-        pool.add(one)
-        pool.without_local()
-        world = pool.world
-        went = one.home / "went"
-        task = world.submit(f'echo half > x.txt; echo x >> "{went}"; sleep 600')
-        eventually(lambda: world.json("status", task)["phrase"] == "running" and went.exists())
-        told = text_of(world.run("cancel", task, "--force", "one", status=None))
-        assert "lost" not in told  # it answers, so it is asked
-        (found,) = world.wait(task)
-        assert found["turn"]["state"] == "cancelled"
-
-        script = f'[ -e x.txt ] && exec sh -c "echo more >> x.txt"; echo half > x.txt; echo x >> "{went}"; sleep 600'
-        again = world.submit(script)
-        eventually(lambda: world.json("status", again)["phrase"] == "running" and went.read_text() == "x\nx\n")
-        one.vanish()
-        eventually(lambda: world.json("status", again)["phrase"] == "uncertain", limit_s=60)
-        assert f"shunter cancel {again} --force one" in text_of(world.run("host", "remove", "one", status=64))
-        assert "is on one, not on two" in text_of(world.run("cancel", again, "--force", "two", status=64))
-        assert "the cancellation is stored" in world.out("status", again)
-        assert "--force one" in text_of(world.run("close", again, status=64))
-        assert "cannot be asked" in world.out("result", again, status=70)
-        assert "lost" in world.out("cancel", again, "--force", "one")
-        shown = world.json("status", again)
-        assert (shown["phrase"], shown["state"], shown["turn"]["error_code"]) == ("lost", "lost", "TURN_LOST")
-        assert f"shunter fetch {again}" in world.out("result", again)
-        assert world.wait(again, status=None)[0]["phrase"] == "lost"
-        assert "Nothing to repair" in world.out("reconcile")
-
-        one.come_back()  # what was given up is ended before anybody works there again
-        said = world.json("say", again, "go on", "--wait")
-        assert (said["phrase"], said["turn"]["number"]) == ("done", 2), said
-        assert world.git("show", f"{said['ref']}:x.txt").split() == ["half", "more"]
-
-    @needs_own_users
-    def test_what_was_given_up_comes_home_when_its_host_does(self, pool):
-        one = pool.a_host("one")
-        pool.add(one)
-        pool.without_local()
-        world = pool.world
-        task = world.submit("echo half > x.txt; sleep 600")
-        eventually(lambda: world.json("status", task)["phrase"] == "running")
-        one.vanish()
-        eventually(lambda: world.json("status", task)["phrase"] == "uncertain", limit_s=60)
-        assert "lost" in world.out("cancel", task, "--force", "one")
-        one.come_back()
-        eventually(lambda: "fetched" in world.out("reconcile", status=None), limit_s=60, every_s=1)
-        shown = world.json("status", task)
-        assert (shown["turn"]["outcome"]["outcome"], shown["turn"]["error_code"]) == ("cancelled", None)
-        assert world.git("show", f"{shown['ref']}:x.txt") == "half"
-        assert "Nothing to repair" in world.out("reconcile")
-
-    @needs_own_users
-    def test_a_result_that_stands_on_such_a_host_alone_is_said_to(self, pool):
-        one = pool.a_host("one")
-        pool.add(one)
-        pool.without_local()
-        world = pool.world
-        eventually(lambda: not world.dispatcher_pids())
-        mark = world.root / "died-at"
-        words = [sys.executable, str(Path(__file__).parent / "crashing_dispatcher.py"), "before ended", str(mark)]
-        with subprocess.Popen(words, env=world.env, cwd="/", stdout=subprocess.PIPE) as dispatcher:
-            assert [dispatcher.stdout.readline() for _ in range(2)] == [b"starting\n", b"ready\n"]
-            task = world.submit("echo x > x.txt")
-            eventually(mark.exists)
-        one.vanish()
-        world.run("reconcile", status=None)
-        eventually(lambda: world.json("status", task)["phrase"] == "uncertain", limit_s=60)
-        assert world.out("cancel", task, "--force", "one").endswith("done (not at home)")
-        assert f"shunter fetch {task}" in world.out("result", task)
-        one.come_back()
-        world.run("fetch", task)
-        assert world.git("show", f"{world.json('status', task)['ref']}:x.txt") == "x"
-
-    @needs_own_users
     def test_a_host_without_this_versions_helper_is_passed_over_with_the_command_that_mends_it(self, pool):
         one, two = pool.a_host("one"), pool.a_host("two")
         pool.add(one)
@@ -423,3 +347,87 @@ class TestConnections:
         answers = [child.communicate(timeout=60)[0] for child in children]
         assert all(b'"ready"' in answer for answer in answers)
         assert host.log.read_text().count("Starting session") - before <= 3
+
+
+@needs_own_users
+class TestHostsThatDoNotComeBack:
+    """A person's word, with the host's name, ends the wait for them; nothing else does."""
+
+    @pytest.fixture
+    def one(self, pool):
+        host = pool.a_host("one")
+        pool.add(host)
+        pool.without_local()
+        return host
+
+    def half_done(self, pool, one) -> str:
+        """A turn that has begun to work; a later turn of the task says more and ends."""
+        went = one.home / "went"
+        went.unlink(missing_ok=True)
+        script = f'[ -e x.txt ] && exec sh -c "echo more >> x.txt"; echo half > x.txt; touch "{went}"; sleep 600'
+        task = pool.world.submit(script)
+        eventually(lambda: pool.world.json("status", task)["phrase"] == "running" and went.exists())
+        return task
+
+    def lose(self, pool, one, task) -> None:
+        one.vanish()
+        pool.world.run("reconcile", status=None)
+        eventually(lambda: pool.world.json("status", task)["phrase"] == "uncertain", limit_s=60)
+
+    def test_one_that_answers_is_asked_instead(self, pool, one):
+        task = self.half_done(pool, one)
+        assert "lost" not in text_of(pool.world.run("cancel", task, "--force", "one", status=None))
+        (found,) = pool.world.wait(task)
+        assert found["turn"]["state"] == "cancelled"
+
+    def test_each_command_names_the_way_out(self, pool, one):
+        task, world = self.half_done(pool, one), pool.world
+        self.lose(pool, one, task)
+        assert f"shunter cancel {task} --force one" in text_of(world.run("host", "remove", "one", status=64))
+        assert "is on one, not on two" in text_of(world.run("cancel", task, "--force", "two", status=64))
+        assert "the cancellation is stored" in world.out("status", task)
+        assert "--force one" in text_of(world.run("close", task, status=64))
+        assert "cannot be asked" in world.out("result", task, status=70)
+        assert "lost" in world.out("cancel", task, "--force", "one")
+        shown = world.json("status", task)
+        assert (shown["phrase"], shown["state"], shown["turn"]["error_code"]) == ("lost", "lost", "TURN_LOST")
+        assert f"shunter fetch {task}" in world.out("result", task)
+        assert world.wait(task, status=None)[0]["phrase"] == "lost"
+        assert "Nothing to repair" in world.out("reconcile")
+        world.run("host", "remove", "one")
+
+    def test_what_was_given_up_is_ended_before_anybody_works_there_again(self, pool, one):
+        task = self.half_done(pool, one)
+        self.lose(pool, one, task)
+        pool.world.run("cancel", task, "--force", "one")
+        one.come_back()
+        said = pool.world.json("say", task, "go on", "--wait")
+        assert (said["phrase"], said["turn"]["number"]) == ("done", 2), said
+        assert pool.world.git("show", f"{said['ref']}:x.txt").split() == ["half", "more"]
+
+    def test_what_was_given_up_comes_home_when_its_host_does(self, pool, one):
+        task, world = self.half_done(pool, one), pool.world
+        self.lose(pool, one, task)
+        world.run("cancel", task, "--force", "one")
+        one.come_back()
+        eventually(lambda: "fetched" in world.out("reconcile", status=None), limit_s=60, every_s=1)
+        shown = world.json("status", task)
+        assert (shown["turn"]["outcome"]["outcome"], shown["turn"]["error_code"]) == ("cancelled", None)
+        assert world.git("show", f"{shown['ref']}:x.txt") == "half"
+        assert "Nothing to repair" in world.out("reconcile")
+
+    def test_a_result_that_stands_there_alone_is_said_to(self, pool, one):
+        world = pool.world
+        eventually(lambda: not world.dispatcher_pids())
+        mark = world.root / "died-at"
+        words = [sys.executable, str(Path(__file__).parent / "crashing_dispatcher.py"), "before ended", str(mark)]
+        with subprocess.Popen(words, env=world.env, cwd="/", stdout=subprocess.PIPE) as dispatcher:
+            assert [dispatcher.stdout.readline() for _ in range(2)] == [b"starting\n", b"ready\n"]
+            task = world.submit("echo x > x.txt")
+            eventually(mark.exists)
+        self.lose(pool, one, task)
+        assert world.out("cancel", task, "--force", "one").endswith("done (not at home)")
+        assert f"shunter fetch {task}" in world.out("result", task)
+        one.come_back()
+        world.run("fetch", task)
+        assert world.git("show", f"{world.json('status', task)['ref']}:x.txt") == "x"
