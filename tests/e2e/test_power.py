@@ -266,7 +266,7 @@ class TestConnections:
         eventually(lambda: "HOST_KEY" in pool.world.out("status", task), every_s=0.2)
         assert phrase(pool, task) == "uncertain"
         shown = pool.hosts("--refresh")["one"]
-        assert shown["state"] == "unknown" and "HOST_KEY" in shown["reason"] and "ssh-keygen" in shown["hint"]
+        assert shown["state"] == "untrusted" and "HOST_KEY" in shown["reason"] and "ssh-keygen" in shown["hint"]
         (pool.marks / "go").touch()
         host.trust()
         came_home_once(pool, task)

@@ -25,7 +25,8 @@ INSIST_LIMIT_S = 15.0  # with --refresh: longer than ssh's own ConnectTimeout
 
 @dataclass(frozen=True)
 class HostStatus:
-    """One host for people and programs. state: ready, full, drained, disabled, unknown, outdated, unfit."""
+    """One host for people and programs. state: ready, full, drained, disabled, unknown, untrusted,
+    outdated, unfit."""
 
     name: str
     state: str
@@ -136,7 +137,7 @@ def _status(host: HostConfig, view: HostView, known: Observation | None, earlier
         name=host.name,
         state=state,
         reason=reason,
-        hint=known.hint if known is not None and state in ("unknown", "outdated") else None,
+        hint=known.hint if known is not None and state in ("unknown", "untrusted", "outdated") else None,
         ssh=host.ssh,
         slots=host.slots,
         slots_used=view.slots_used,
@@ -158,6 +159,8 @@ def state_of(view: HostView, known: Observation | None) -> tuple[str, str | None
         return "disabled", "switched off in the configuration"
     if view.outdated:
         return "outdated", view.unreached
+    if known is not None and not view.reachable and known.error_code == "HOST_KEY":
+        return "untrusted", view.unreached
     if known is None or not view.reachable:
         return "unknown", view.unreached or "not asked yet"
     if view.held_back is not None:

@@ -19,6 +19,7 @@ COLOURS = {
     "disabled": "dim",
     "outdated": "yellow",
     "unknown": "red",
+    "untrusted": "red",
     "unfit": "red",
 }
 EVERY_S = 2.0
@@ -32,8 +33,8 @@ def command(refresh: bool, watch: bool, as_json: bool) -> None:
     """Show the pool: each host's state and room.
 
     ready and full take turns; drained and disabled take none because somebody said so; unknown could not be asked,
-    with what was last known; outdated lacks this version's helper; unfit cannot run turns. Facts are at most two
-    seconds old, unless their age is shown.
+    with what was last known; untrusted shows another host key than the one known here; outdated lacks this
+    version's helper; unfit cannot run turns. Facts are at most two seconds old, unless their age is shown.
     """
     while True:
         found = observe_pool(Home(), refresh=refresh)
