@@ -42,7 +42,6 @@ from .contract import (
 )
 from .options import fill_command, find_program_argv
 from .prompt import ask_for_result
-from .refusal import judge_refusal
 from .stream import (
     EVENTS_PER_LINE,
     Words,
@@ -57,7 +56,7 @@ from .stream import (
     value_at,
 )
 from .usage import describe_usage, sum_known, usage_since
-from .verdict import EVIDENCE_LIMIT_BYTES, Complaint, Seen, decide_outcome, events_of
+from .verdict import EVIDENCE_LIMIT_BYTES, Complaint, Seen, decide_outcome, events_of, judge_refusal
 
 _START = "import sys;sys.path.insert(0,sys.argv.pop(1));from shunter.host.acp import main;main()"
 _AUTH_REQUIRED = -32000

@@ -35,7 +35,6 @@ from .contract import (
 from .messages import count_tool_calls, message_events, message_text
 from .options import check_options
 from .prompt import hide_command
-from .refusal import judge_refusal
 from .result import SCHEMA
 from .stream import (
     amount_at,
@@ -49,7 +48,7 @@ from .stream import (
     value_at,
 )
 from .usage import describe_usage, sum_known
-from .verdict import UNKNOWN_SESSIONS, Complaint, Seen, decide_outcome, events_of
+from .verdict import UNKNOWN_SESSIONS, Complaint, Seen, decide_outcome, events_of, judge_refusal
 
 _SESSION = SessionRule(marker='"init"', key="session_id")
 _QUIET = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1"}

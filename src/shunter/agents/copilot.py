@@ -16,11 +16,10 @@ from ..wire.messages import Usage
 from .contract import AUTH, LIMIT, AuthCheck, Ended, Event, Launch, Outcome, Turn
 from .options import check_options
 from .prompt import ask_for_result, hide_command
-from .refusal import judge_refusal
 from .stream import bounded, count_at, flag_at, list_at, notice_of, parse_object, text_at, value_at
 from .tools import tool_event
 from .usage import sum_known
-from .verdict import Complaint, Seen, decide_outcome, events_of
+from .verdict import Complaint, Seen, decide_outcome, events_of, judge_refusal
 
 _ALWAYS = ("--output-format", "json", "--allow-all", "--no-ask-user", "--no-auto-update", "--disable-client-telemetry")
 _KINDS = {"rate_limit": LIMIT, "quota": LIMIT, "authentication": AUTH}

@@ -34,7 +34,6 @@ from .contract import (
     Turn,
 )
 from .options import fill_command, find_program_argv
-from .resets import limit_of
 from .result import QUESTION_LIMIT_BYTES, Blocks, Result, parse_result, read_result
 from .stream import (
     LINE_LIMIT_BYTES,
@@ -57,6 +56,7 @@ from .verdict import (
     describe_loss,
     has_changes,
     judge_complaint,
+    limit_of,
 )
 
 # What `fields` may name; the first group is shown in the logs as events of that kind.

@@ -17,11 +17,10 @@ from ..wire.messages import Usage
 from .contract import AUTH, USAGE_ERROR, AuthCheck, Ended, Event, Launch, Outcome, SessionRule, Turn
 from .options import check_options
 from .prompt import ask_for_result, hide_command
-from .refusal import judge_refusal
 from .stream import Words, bounded, count_at, notice_of, parse_object, telling_line, text_at, value_at
 from .tools import tool_event
 from .usage import describe_usage
-from .verdict import UNKNOWN_SESSIONS, Complaint, Seen, decide_outcome, events_of, failed_turn
+from .verdict import UNKNOWN_SESSIONS, Complaint, Seen, decide_outcome, events_of, failed_turn, judge_refusal
 
 _EXITS = {41: AUTH, 42: USAGE_ERROR, 55: USAGE_ERROR}
 

@@ -17,11 +17,10 @@ from ..wire.messages import Usage
 from .contract import FAILED, AuthCheck, Ended, Event, Launch, Outcome, SessionRule, Turn
 from .options import check_options
 from .prompt import ask_for_result
-from .refusal import judge_refusal
 from .stream import Words, amount_at, bounded, count_at, notice_of, parse_object, text_at, value_at
 from .tools import tool_event
 from .usage import describe_usage, sum_known
-from .verdict import Complaint, Seen, decide_outcome, events_of
+from .verdict import Complaint, Seen, decide_outcome, events_of, judge_refusal
 
 _QUIET = {"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_SHARE": "1"}
 

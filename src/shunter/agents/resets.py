@@ -12,7 +12,6 @@ from datetime import date, datetime, timedelta, timezone, tzinfo
 from typing import Dict, Iterator, List, Match, Optional, Tuple
 
 from ..wire.messages import LimitNotice
-from .contract import LIMIT, Ended
 from .stream import one_line
 
 RAW_LIMIT_BYTES = 512
@@ -113,11 +112,6 @@ _ABBREVIATED = {
     **dict.fromkeys(("ET", "EST", "EDT", "EASTERN"), "America/New_York"),
     **dict.fromkeys(("CET", "CEST"), "Europe/Paris"),
 }
-
-
-def limit_of(kind: str, evidence: str, ended: Ended) -> Optional[LimitNotice]:
-    """Of an outcome; None unless it is a limit."""
-    return read_limit(evidence, now=ended.at, local=ended.zone) if kind == LIMIT else None
 
 
 def read_limit(text: str, *, now: Optional[float], local: Optional[tzinfo]) -> LimitNotice:

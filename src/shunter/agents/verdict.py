@@ -16,12 +16,13 @@ from __future__ import annotations
 import signal
 from typing import Any, Dict, Iterator, NamedTuple, Optional, Tuple
 
-from ..wire.messages import Usage
+from ..wire.messages import LimitNotice, Usage
 from .contract import (
     CRASHED,
     DONE,
     FAILED,
     LAUNCH_FAILED,
+    LIMIT,
     LOST,
     NO_CHANGES,
     SESSION_UNKNOWN,
@@ -31,8 +32,6 @@ from .contract import (
     Gap,
     Outcome,
 )
-from .refusal import judge_refusal
-from .resets import limit_of
 from .result import SUMMARY_LIMIT_BYTES, Result, parse_result, read_result
 from .stream import Words, bounded, one_line, parse_object, telling_line, without_colours
 
@@ -154,6 +153,22 @@ def _decide(ended: Ended, seen: Seen) -> Tuple[str, str]:
     if seen.ended_well is False:
         return FAILED, "the agent reported a failure without a reason"
     return judge_exit(ended) if seen.events else judge_start(ended)
+
+
+def judge_refusal(text: str, status: Optional[int] = None) -> str:
+    """As `refusal` has it. Its patterns take longer to load than most turns take to judge, and most need none."""
+    from .refusal import judge_refusal as judge
+
+    return judge(text, status)
+
+
+def limit_of(kind: str, evidence: str, ended: Ended) -> Optional[LimitNotice]:
+    """Of an outcome; None unless it is a limit."""
+    if kind != LIMIT:
+        return None
+    from .resets import read_limit  # as above
+
+    return read_limit(evidence, now=ended.at, local=ended.zone)
 
 
 def judge_complaint(complaint: Complaint) -> Tuple[str, str]:
