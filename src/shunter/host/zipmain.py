@@ -76,13 +76,14 @@ def _sync(path: str) -> None:
         os.close(fd)
 
 
-def _refuse(exc: OSError) -> NoReturn:
+def _refuse(exc: OSError, data_root: str) -> NoReturn:
     """As `wire.rpc.failure` writes it; the module is in the archive that could not be unpacked."""
     import errno
     import json
 
-    code = "DISK_FULL" if exc.errno in (errno.ENOSPC, errno.EDQUOT) else "IO"
-    error = {"code": -32000, "message": f"{exc.filename}: {exc.strerror}", "data": {"code": code, "hint": None}}
+    is_full = exc.errno in (errno.ENOSPC, errno.EDQUOT)
+    data = {"code": "DISK_FULL" if is_full else "IO", "hint": f"make room in {data_root}" if is_full else None}
+    error = {"code": -32000, "message": f"{exc.filename or data_root}: {exc.strerror}", "data": data}
     print(json.dumps({"jsonrpc": "2.0", "id": None, "error": error}, separators=(",", ":")))
     sys.exit(74)
 
@@ -93,10 +94,11 @@ def main() -> None:
     if at < 0 or at + 1 >= len(words):
         sys.stderr.write("shunter-host: option --data-root is missing\n")
         sys.exit(64)
+    data_root = os.path.realpath(os.path.expanduser(words[at + 1]))
     try:
-        sys.path[0] = unpacked(sys.path[0], os.path.realpath(os.path.expanduser(words[at + 1])))
+        sys.path[0] = unpacked(sys.path[0], data_root)
     except OSError as exc:
-        _refuse(exc)
+        _refuse(exc, data_root)
     from shunter.host.main import main as run
 
     run()
