@@ -111,8 +111,7 @@ def sqlite_errors(path: str) -> Iterator[None]:
         if "full" in text or ("disk I/O error" in text and _has_no_room(path)):
             raise ShunterError("DISK_FULL", f"{path}: {text}", hint="make room on the host") from exc
         if "malformed" in text or "not a database" in text:
-            hint = RESTORE
-            raise ShunterError("LEDGER_DAMAGED", f"{path}: {text}", hint=hint) from exc
+            raise ShunterError("LEDGER_DAMAGED", f"{path}: {text}", hint=RESTORE) from exc
         raise ShunterError("LEDGER_UNAVAILABLE", f"{path}: {text}") from exc
 
 

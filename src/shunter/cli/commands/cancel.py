@@ -37,11 +37,11 @@ def command(tasks: tuple[str, ...], host: str | None, no_wait: bool, as_json: bo
     views = [cancel_task(home, prefix, actor="user") for prefix in tasks]
     ids = [view.task.id for view in views]
     if host is not None:
-        with suppress_timeout():
+        with _suppress_timeout():
             wait_for(home, ids, timeout_s=ASKED_S)  # it may answer after all
         views = [give_up_turn(home, task_id, host=host, actor="user") for task_id in ids]
     elif not no_wait:
-        with suppress_timeout():
+        with _suppress_timeout():
             wait_for(home, ids, timeout_s=30)
         views = [load_view(home.store, task_id) for task_id in ids]
         open_views = [view for view in views if not is_over(view)]
@@ -55,7 +55,7 @@ def command(tasks: tuple[str, ...], host: str | None, no_wait: bool, as_json: bo
 
 
 @contextlib.contextmanager
-def suppress_timeout() -> Iterator[None]:
+def _suppress_timeout() -> Iterator[None]:
     try:
         yield
     except ShunterError as exc:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -76,14 +75,14 @@ def command(
             _show_events(pieces, _reader(home, turn, plain=stderr), as_json)
         repeat = find_repeat(home, turn) if follow and number is None else None
         if repeat is None:
-            stale = unled(home)
+            stale = unled(home) if follow else None
             if stale:
                 click.echo(f"shunter: {stale}", err=True)
             return
         turn, due_at = repeat
         if not raw:
             when = f" at {clock(due_at)}" if due_at > time.time() else ""
-            _show("notice", f"repeat {turn.repeat_number} of {turn.repeat_limit} follows{when}", None, as_json)
+            _show(Event("notice", f"repeat {turn.repeat_number} of {turn.repeat_limit} follows{when}"), as_json)
             sys.stdout.flush()
 
 
@@ -95,14 +94,10 @@ def _show_events(pieces: Iterator[Piece], read_event: Callable[[bytes], list[Eve
             sys.stdout.flush()
             continue
         if isinstance(line, Piece):
-            lost = f"{line.gap_bytes} bytes are not kept: {NOT_KEPT}"
-            _show("notice", lost, None, as_json)
+            _show(Event("notice", f"{line.gap_bytes} bytes are not kept: {NOT_KEPT}"), as_json)
             continue
         for event in read_event(line):
-            if as_json:
-                emit({"kind": event.kind, "text": event.text, "exit_code": event.exit_code, "path": event.path})
-            else:
-                _show(event.kind, event.text, event.exit_code, False)
+            _show(event, as_json)
         sys.stdout.flush()
 
 
@@ -118,14 +113,14 @@ def _reader(home: Home, turn: Turn, *, plain: bool) -> Callable[[bytes], list[Ev
     return event_reader(brief.adapter, brief.fields)
 
 
-def _show(kind: str, text: str, exit_code: int | None, as_json: bool) -> None:
+def _show(event: Event, as_json: bool) -> None:
     if as_json:
-        sys.stdout.write(json.dumps({"kind": kind, "text": text, "exit_code": exit_code, "path": None}) + "\n")
+        emit({"kind": event.kind, "text": event.text, "exit_code": event.exit_code, "path": event.path})
         return
-    mark = MARKS.get(kind)
-    shown = visible(text, keep="\n\t").rstrip("\n")
-    if exit_code:
-        shown += f"\n  exit status {exit_code}"
+    mark = MARKS.get(event.kind)
+    shown = visible(event.text, keep="\n\t").rstrip("\n")
+    if event.exit_code:
+        shown += f"\n  exit status {event.exit_code}"
     if mark:
         shown = "\n".join(f"{mark if n == 0 else ' '} {line}" for n, line in enumerate(shown.split("\n")))
-    sys.stdout.write(coloured(shown, COLOURS.get(kind)) + "\n")
+    sys.stdout.write(coloured(shown, COLOURS.get(event.kind)) + "\n")
