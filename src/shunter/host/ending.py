@@ -62,17 +62,23 @@ WHERE_TO_LOOK = (
 
 
 def finish_attempt(layout: Layout, ledger: Ledger, spec: JobSpec, exited: Exited) -> None:
+    """Harmless when somebody else did: the next turn may be at work in the workspace by then."""
     with hold_lock(layout.task_lock(spec.task_id)):
-        publication, error = _publish(layout, spec)
-        outcome = _judge(layout, ledger, spec, exited, publication)
-        end = _end(spec, exited, outcome, publication, error, version=_version(layout, spec))
-        end = changed(end, **_losses(layout.job(spec.attempt_id), exited))
-        kind = "completed" if exited.reason == "exit" and exited.exit_code == 0 else "failed"
-        pairs = {"attempt": spec.attempt_id, "nonce": spec.nonce, "outcome": outcome.kind}
-        when_there_is_room(lambda: write_durably(layout.signal(spec.attempt_id, kind), json_line(pairs)))
-        when_there_is_room(lambda: ledger.record_end(spec.attempt_id, end, actor="supervisor"))
+        if spec.attempt_id in ledger.accepted_attempts():
+            _finish(layout, ledger, spec, exited)
     ring_sessions(layout.run, spec.attempt_id)
     remove_tree(os.path.join(layout.job(spec.attempt_id), "tmp"))
+
+
+def _finish(layout: Layout, ledger: Ledger, spec: JobSpec, exited: Exited) -> None:
+    publication, error = _publish(layout, spec)
+    outcome = _judge(layout, ledger, spec, exited, publication)
+    end = _end(spec, exited, outcome, publication, error, version=_version(layout, spec))
+    end = changed(end, **_losses(layout.job(spec.attempt_id), exited))
+    kind = "completed" if exited.reason == "exit" and exited.exit_code == 0 else "failed"
+    pairs = {"attempt": spec.attempt_id, "nonce": spec.nonce, "outcome": outcome.kind}
+    when_there_is_room(lambda: write_durably(layout.signal(spec.attempt_id, kind), json_line(pairs)))
+    when_there_is_room(lambda: ledger.record_end(spec.attempt_id, end, actor="supervisor"))
 
 
 def when_there_is_room(act: Callable[[], T]) -> T:
@@ -313,7 +319,7 @@ def unknown_end(layout: Layout, attempt_id: str) -> Exited:
 
 
 def end_attempt(data_root: str, attempt_id: str) -> None:
-    """In the supervisor's process, after its tree is gone."""
+    """For a supervisor whose tree is gone. Harmless when it was done before."""
     layout = Layout(data_root)
     ledger = when_there_is_room(lambda: Ledger(layout.ledger))
     spec = ledger.load_spec(attempt_id)

@@ -26,10 +26,13 @@ def options(words: List[str]) -> tuple[Dict[str, str], List[str]]:
 
 
 def serve(given: Dict[str, str]) -> int:
-    from .serve import open_session
+    from .forkserver import start_fork_server
+    from .serve import make_layout, open_session
 
     try:
-        open_session(os.path.expanduser(given["data-root"]), given["nonce"]).run()
+        layout = make_layout(os.path.expanduser(given["data-root"]))
+        start_fork_server(layout.root, layout.run)
+        open_session(layout, given["nonce"]).run()
     except ShunterError as exc:
         sys.stdout.buffer.write(rpc.failure(None, exc))
         return exc.exit_status

@@ -45,9 +45,7 @@ def recover_attempt(layout: Layout, ledger: Ledger, attempt_id: str) -> None:
             time.sleep(min(1.0, max(0.05, spec.limits.quiet_s / 10)))
             end_left_processes(layout, attempt_id)
         exited = unknown_end(layout, attempt_id)
-    row = ledger.find(attempt_id)
-    if row is not None and row["state"] == "accepted":
-        finish_attempt(layout, ledger, spec, exited)
+    finish_attempt(layout, ledger, spec, exited)
 
 
 def end_left_processes(layout: Layout, attempt_id: str) -> int:

@@ -427,16 +427,21 @@ def git_version() -> str:
         return ""
 
 
-def open_session(data_root: str, nonce: str, source: Optional[Any] = None, sink: Optional[Any] = None) -> Session:
-    """Makes the data root when it is missing; raises what keeps the ledger from opening before the greeting."""
+def make_layout(data_root: str) -> Layout:
+    """Makes the data root when it is missing."""
     layout = Layout(data_root)
     try:
         layout.make()
     except OSError as exc:
         code = "DISK_FULL" if is_full(exc) else "LEDGER_UNAVAILABLE"
         raise ShunterError(code, f"{exc.filename}: {exc.strerror}") from exc
+    return layout
+
+
+def open_session(layout: Layout, nonce: str) -> Session:
+    """Raises what keeps the ledger from opening before the greeting."""
     with contextlib.suppress(OSError):  # what was used lately is spared by `tidy`
         os.utime(os.path.join(layout.root, "lib", os.environ.get("SHUNTER_HELPER_DIGEST", "")))
-    session = Session(layout, nonce, source or sys.stdin.buffer, sink or sys.stdout.buffer)
+    session = Session(layout, nonce, sys.stdin.buffer, sys.stdout.buffer)
     with session.a_host():
         return session

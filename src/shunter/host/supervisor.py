@@ -2,9 +2,9 @@
 
 It is as small as Python can be while the agent runs: `os` and a few C modules, no json, no ctypes, no subprocess
 (3.5 MiB PSS, of which the bare interpreter is 3.1). What it needs stands in one file of NUL-separated pairs, `start`,
-written by `jobs`; whoever spawns it has made it a subreaper, which survives exec. At the end it loads the publisher
-and goes on as that, so pid and start time stay the same: whoever finds that process dead and no end in the ledger
-knows that it died (`recovery`).
+written by `jobs`; whoever spawns it has made it a subreaper, which survives exec. At the end it has a session's fork
+server publish, or loads the publisher and goes on as that. Pid and start time stay the same until the attempt is ended:
+whoever finds that process dead and no end in the ledger knows that it died (`recovery`).
 
     start -> supervisor (identity; created only once, so there is at most one launch) -> spawn -> .launched
           -> drain pipes, watch time, bell and cancel -> tree gone (ECHILD) -> .exited -> publisher
@@ -481,9 +481,12 @@ class Supervisor:
         _signal.set_wakeup_fd(-1)
         _signal.signal(_signal.SIGTERM, _signal.SIG_IGN)  # a late cancel finds no bell
         _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
-        from .ending import end_attempt  # only now: while the agent runs, its modules would weigh three times ours
+        from .forkserver import end_by_fork
 
-        end_attempt(self.spec.text(b"data_root"), self.attempt)
+        if not end_by_fork(self.spec.text(b"run_dir"), self.attempt):
+            from .ending import end_attempt  # only now: while the agent runs, its modules would weigh thrice ours
+
+            end_attempt(self.spec.text(b"data_root"), self.attempt)
 
 
 def main() -> None:

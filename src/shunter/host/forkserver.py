@@ -1,0 +1,137 @@
+"""A fork server for the ends of turns: a copy of the session, which has the publisher loaded already.
+
+Loading the publisher is four fifths of a supervisor's processor time. A session has loaded it anyway; before it has
+threads or an open database, it forks a copy of itself, which listens at `run/<library>.<pid>.ends`. A supervisor whose
+agent is gone connects there and gets a fork of that copy, which ends its attempt; it waits meanwhile, so its identity
+stands until the end is in the ledger. Nothing depends on it: where no session of the same version is, or the fork is
+killed or does not answer, the supervisor loads the publisher itself. Ends may be repeated, and the task's lock keeps
+two apart.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from .durable import remove
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from socket import socket
+
+SUFFIX = ".ends"
+ANSWER_LIMIT_S = 5.0
+BEGUN, ENDED = b"b", b"e"
+# The directory of this version's files: another version may judge and record in its own way.
+LIBRARY = os.path.basename(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+
+
+# --- in the supervisor: nothing is imported before the agent is gone -------------------------------------------------
+
+
+def end_by_fork(run_dir: str, attempt_id: str) -> bool:
+    """Have a fork server end the attempt; False when it is not known that it did."""
+    return any(_is_ended_by(run_dir, name, attempt_id) for name in _servers(run_dir))
+
+
+def _servers(run_dir: str) -> list[str]:
+    try:
+        return [each for each in os.listdir(run_dir) if each.startswith(LIBRARY + ".") and each.endswith(SUFFIX)]
+    except OSError:
+        return []
+
+
+def _is_ended_by(run_dir: str, name: str, attempt_id: str) -> bool:
+    import _socket  # type: ignore[import-not-found]  # `socket` loads half of what is to be spared
+
+    connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    try:
+        os.chdir(run_dir)  # a socket's path may have 107 bytes
+        connection.settimeout(ANSWER_LIMIT_S)
+        connection.connect(name)
+        connection.send(attempt_id.encode())
+        if connection.recv(1) != BEGUN:
+            return False
+        connection.settimeout(None)  # a fork that dies closes it
+        return bool(connection.recv(1) == ENDED)
+    except OSError as exc:
+        if exc.errno == errno.ECONNREFUSED:
+            remove(name)  # it has its name only while it listens
+        return False
+    finally:
+        connection.close()
+        os.chdir("/")
+
+
+# --- in the session --------------------------------------------------------------------------------------------------
+
+
+def start_fork_server(data_root: str, run_dir: str) -> None:
+    """Only before the process has threads or an open database, since neither lives on in a fork.
+
+    The copy goes when this process does: the write end of a pipe stays open until then.
+    """
+    over, _held = os.pipe()
+    try:
+        pid = os.fork()
+    except OSError:
+        return  # the account may not start another process; supervisors do without
+    if pid == 0:
+        try:
+            os.close(_held)
+            _serve(data_root, run_dir, over)
+        finally:
+            os._exit(0)
+    os.close(over)
+
+
+def _serve(data_root: str, run_dir: str, over: int) -> None:
+    import gc
+    import select
+    import signal
+    import socket
+
+    os.setsid()
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):  # or the session's streams would stay open as long as we do
+        os.dup2(nowhere, fd)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no zombies
+    os.chdir(run_dir)
+    name = f"{LIBRARY}.{os.getppid()}{SUFFIX}"
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    remove(name + ".new")
+    listener.bind(name + ".new")
+    listener.listen(64)
+    os.rename(name + ".new", name)
+    gc.freeze()
+    poll = select.poll()
+    for each in (listener.fileno(), over):
+        poll.register(each, select.POLLIN)
+    while all(fd != over for fd, _ in poll.poll()):
+        connection, _ = listener.accept()
+        try:
+            if os.fork() == 0:
+                listener.close()
+                os.close(over)
+                _end(data_root, connection)
+        except OSError:
+            pass  # the supervisor sees its connection closed
+        connection.close()
+    remove(name)
+
+
+def _end(data_root: str, connection: socket) -> None:
+    import signal
+
+    from .ending import end_attempt
+
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.chdir("/")
+        connection.settimeout(ANSWER_LIMIT_S)
+        attempt_id = connection.recv(256).decode()
+        connection.send(BEGUN)
+        end_attempt(data_root, attempt_id)
+        connection.send(ENDED)
+    finally:
+        os._exit(0)  # without a word where it failed: the supervisor meets the same and has a file for it
