@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 import contextlib
+from functools import lru_cache
 from pathlib import Path
 
 from ..fleet.places import Places
 from ..git.repository import Repository, open_repository
-from ..git.transfer import fetch_result, import_result, open_transfer, push_base
+from ..git.transfer import fetch_result, import_pack, import_result, open_transfer, push_base
 from ..model.records import Project, Task
 from ..store.contract import Store
 from ..wire.errors import ShunterError
@@ -20,7 +21,7 @@ def send_base(entry: HostEntry, places: Places, project: Project, ask: MirrorAsk
     """Push the base into the host's mirror, under the lease that `ask` names. Repeating is harmless."""
     transport = entry.client.transport
     push_base(
-        open_transfer(str(places.transfer_dir), open_repository(project.worktree)),
+        open_transfer(str(places.transfer_dir), _open_again(project.worktree)),
         transport.mirror_url(mirror),
         receive_pack_command=transport.pack_command("receive-pack", "--attempt", ask.attempt_id, "--token", ask.token),
         oid=ask.base_oid,
@@ -40,6 +41,10 @@ def deliver_result(
     repo = find_checkout(store, task, checkout)
     transfer = open_transfer(str(places.transfer_dir), repo)
     pack = None if publication.kept or repo.is_shallow or repo.is_partial else _small_pack(entry, task, publication)
+    if pack is not None and publication.commits:
+        taken = import_pack(repo, transfer, entry.name, task.id, publication.head_oid, pack)
+        if taken is not None:
+            return taken.ref
     transport = entry.client.transport
     mirror = entry.client.session().hello.data_root + f"/mirrors/{task.project_id}.git"
     fetch_result(
@@ -54,10 +59,7 @@ def deliver_result(
     )
     if not publication.commits:
         return None
-    imported = import_result(
-        repo, transfer, host_name=entry.name, task_id=task.id, head_oid=publication.head_oid, pack=pack
-    )
-    return imported.ref
+    return import_result(repo, transfer, entry.name, task.id, publication.head_oid).ref
 
 
 def _small_pack(entry: HostEntry, task: Task, publication: Publication) -> bytes | None:
@@ -78,7 +80,7 @@ def find_checkout(store: Store, task: Task, checkout: str | None) -> Repository:
     """The checkout that the task came from, or the given one of the same project. Raises FETCH_FAILED."""
     place = store.load_project(task).worktree
     try:
-        return open_repository(place)
+        return _open_again(place)
     except ShunterError as exc:
         if exc.code != "NOT_A_REPOSITORY":
             raise
@@ -89,6 +91,31 @@ def find_checkout(store: Store, task: Task, checkout: str | None) -> Repository:
                     return other
         hint = f"run `shunter fetch {task.id}` inside the checkout at its new place"
         raise ShunterError("FETCH_FAILED", f"the checkout {place} is gone", hint=hint) from exc
+
+
+def _open_again(place: str) -> Repository:
+    """As it was at an earlier call, HEAD and branch included, as long as its configuration is the same."""
+    try:
+        stamp = tuple(_stamp_of(Path(place, name)) for name in _DECISIVE)
+    except OSError:  # a linked worktree, or something is gone
+        return open_repository(place)
+    return _opened(place, stamp)
+
+
+_DECISIVE = (".", ".git/config", ".git/config.worktree", ".git/shallow")
+
+
+def _stamp_of(path: Path) -> tuple[int, ...] | None:
+    try:
+        seen = path.stat()
+    except FileNotFoundError:
+        return None
+    return seen.st_dev, seen.st_ino, seen.st_uid, *(() if path.is_dir() else (seen.st_mtime_ns, seen.st_size))
+
+
+@lru_cache(maxsize=64)
+def _opened(place: str, stamp: tuple[object, ...]) -> Repository:
+    return open_repository(place)
 
 
 def has_news(publication: Publication | None) -> bool:

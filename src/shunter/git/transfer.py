@@ -23,6 +23,7 @@ from shunter.host.gitrun import (
     raise_failed,
     run_git,
     write_atomically,
+    write_ref,
 )
 from shunter.host.mirror import base_ref, drop_stale_lock, kept_prefix, result_ref
 from shunter.host.workspace import copy_shallow
@@ -55,7 +56,7 @@ class Transfer:
         """Let the task's base ref stand at a commit, so that nothing here forgets it."""
         ref = base_ref(task_id)
         drop_stale_lock(f"{self.path}/{ref}.lock")
-        run_git(["update-ref", ref, checked_oid(oid)], git_dir=self.path)
+        write_ref(self.path, ref, checked_oid(oid))
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,41 +266,63 @@ def take_pack(git_dir: str, pack: bytes, *, ref: str, oid: str, known: str, conf
 
     False, and no ref has moved: the pack was not all that was needed, or is no pack, or the ref cannot be written.
     """
+    steps = (["rev-list", "--objects", "--quiet", oid, "--not", known, "--"], ["update-ref", ref, oid])
+    return _unpack(git_dir, pack, config) and all(
+        run_git(args, git_dir=git_dir, config=config, allowed=()).status == 0 for args in steps
+    )
+
+
+def _unpack(git_dir: str, pack: bytes, config: tuple[str, ...] = ()) -> bool:
     is_small = int.from_bytes(pack[8:12], "big") < _UNPACK_LIMIT
-    unpack = ["unpack-objects", "-q", "--strict"] if is_small else ["index-pack", "--stdin", "--fix-thin", "--strict"]
-    steps: tuple[tuple[list[str], bytes | None], ...] = (
-        (unpack, pack),
-        (["rev-list", "--objects", "--quiet", oid, "--not", known, "--"], None),
-        (["update-ref", ref, oid], None),
-    )
-    return all(
-        run_git(args, git_dir=git_dir, stdin=stdin, config=config, allowed=()).status == 0 for args, stdin in steps
-    )
+    args = ["unpack-objects", "-q", "--strict"] if is_small else ["index-pack", "--stdin", "--fix-thin", "--strict"]
+    return run_git(args, git_dir=git_dir, stdin=pack, config=config, allowed=()).status == 0
 
 
-def import_result(
-    repo: Repository, transfer: Transfer, host_name: str, task_id: str, head_oid: str, *, pack: bytes | None = None
-) -> Imported:
-    """The one write into the user's repository: objects, and one remote-tracking ref. A second call changes nothing.
+def import_pack(
+    repo: Repository, transfer: Transfer, host_name: str, task_id: str, head_oid: str, pack: bytes
+) -> Imported | None:
+    """A result that came as one pack, into both repositories. None: something is missing or in the way, and no ref has
+    moved; `fetch_result` and `import_result` find out what.
 
-    No FETCH_HEAD, reflog, tags, configuration, hooks, submodules or garbage collection. `pack`: of the result less its
-    base, for which git need not go through the transfer repository. Raises FETCH_FAILED and says where the result is
-    kept.
+    The objects go into the transfer repository first, since git writes nothing that it can borrow. It is whole when
+    the user's is: it borrows from there what the pack lacks.
     """
+    source = held_result_ref(task_id)
+    if not _unpack(transfer.path, pack):
+        return None
+    for ref in _result_refs(host_name, task_id):
+        if take_pack(repo.common_dir, pack, ref=ref, oid=checked_oid(head_oid), known="--all", config=_INTO):
+            drop_stale_lock(f"{transfer.path}/{source}.lock")
+            write_ref(transfer.path, source, head_oid)
+            return Imported(ref, head_oid)
+        if not _is_name_taken(repo, ref):
+            break
+    return None
+
+
+def _result_refs(host_name: str, task_id: str) -> tuple[str, str]:
+    """A branch or remote of the user's may stand where a directory of ours is needed; then a flat name beside it."""
     if not is_host_name(host_name):
         raise ShunterError("FETCH_FAILED", f"{host_name!r} cannot be part of a ref name")
+    return (
+        f"refs/remotes/shunter/{host_name}/task/{checked_id(task_id)}",
+        f"refs/remotes/shunter-results/{host_name}-task-{task_id}",
+    )
+
+
+def import_result(repo: Repository, transfer: Transfer, host_name: str, task_id: str, head_oid: str) -> Imported:
+    """The one write into the user's repository: objects, and one remote-tracking ref. A second call changes nothing.
+
+    No FETCH_HEAD, reflog, tags, configuration, hooks, submodules or garbage collection. Raises FETCH_FAILED and says
+    where the result is kept.
+    """
+    refs = _result_refs(host_name, task_id)
     source = held_result_ref(task_id)
     kept = f"the result is kept in {transfer.path} as {source}"
     if not Path(repo.objects_dir).is_dir():
         raise ShunterError("FETCH_FAILED", f"the repository {repo.common_dir} is gone; {kept}")
     reason = ""
-    # A branch or remote of the user's may stand where a directory of ours is needed; then a flat name beside it.
-    for ref in (
-        f"refs/remotes/shunter/{host_name}/task/{checked_id(task_id)}",
-        f"refs/remotes/shunter-results/{host_name}-task-{task_id}",
-    ):
-        if pack is not None and take_pack(repo.common_dir, pack, ref=ref, oid=head_oid, known="--all", config=_INTO):
-            return Imported(ref, head_oid)
+    for ref in refs:
         if _ref_oid(repo, ref) == head_oid:
             return Imported(ref, head_oid)
         done = _import(repo, transfer, f"+{source}:{ref}")

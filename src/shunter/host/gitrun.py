@@ -81,6 +81,8 @@ def git_environment(
         GIT_NO_REPLACE_OBJECTS="1",  # what is transferred is what the ids say, not what grafts show
         GIT_NO_LAZY_FETCH="1",  # a partial clone must not go to the network, nor write, because we look at it
         GIT_LFS_SKIP_SMUDGE="1",
+        GIT_DEFAULT_HASH="sha1",  # what we make has the form that we say and read, whatever git's own default becomes
+        GIT_DEFAULT_REF_FORMAT="files",
         GIT_OPTIONAL_LOCKS="1" if (own if optional_locks is None else optional_locks) else "0",
     )
     if not user_config:
@@ -245,4 +247,30 @@ def write_atomically(path: str, data: bytes, *, mode: int = 0o644, temporary: Op
         os.replace(temporary, path)
     except BaseException:
         os.unlink(temporary)
+        raise
+
+
+def write_ref(git_dir: str, ref: str, oid: str, *, code: str = "GIT_FAILED") -> None:
+    """Let a ref of a bare repository of ours stand at a commit that is there.
+
+    Its refs are plain files, so this is git's own way without starting git: the ref's lock, then a rename. Whatever is
+    in the way is left to git itself, which knows how to wait and what to say.
+    """
+    path = os.path.join(git_dir, ref)
+    lock = path + ".lock"
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        descriptor = os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    except OSError:
+        run_git(["update-ref", ref, oid], git_dir=git_dir, code=code)
+        return
+    try:
+        with os_errors(code, f"{ref} could not be written"):
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(oid.encode() + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+            os.rename(lock, path)
+    except BaseException:
+        remove(lock)
         raise

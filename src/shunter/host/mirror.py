@@ -21,7 +21,7 @@ from ..wire.errors import ShunterError
 from ..wire.ids import checked_id, checked_oid
 from .durable import make_scratch, remove
 from .flock import hold_lock
-from .gitrun import GitResult, git_argv, git_environment, os_errors, raise_failed, run_git, write_atomically
+from .gitrun import GitResult, git_argv, git_environment, os_errors, raise_failed, run_git, write_atomically, write_ref
 from .remove import remove_tree
 
 STALE_AFTER_S = 86_400.0
@@ -158,7 +158,7 @@ def pin_base(mirror: str, task_id: str, oid: str) -> bool:
         if run_git(args, git_dir=mirror, allowed=()).status != 0:
             return False
         _remember_proved(mirror, oid)
-    run_git(["update-ref", ref, oid], git_dir=mirror)
+    write_ref(mirror, ref, oid)
     return True
 
 
@@ -199,7 +199,7 @@ def bring_objects(mirror: str, source: str, oid: str, known: Sequence[str]) -> N
 def move_ref(mirror: str, ref: str, oid: str) -> None:
     """Of one task; whoever holds its locks is the only one who writes it."""
     remove(os.path.join(mirror, ref + ".lock"))  # of a git that died with the machine
-    run_git(["update-ref", ref, oid], git_dir=mirror, code="PUBLISH_FAILED")
+    write_ref(mirror, ref, oid, code="PUBLISH_FAILED")
 
 
 def drop_stale_lock(path: str) -> None:

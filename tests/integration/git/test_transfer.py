@@ -8,7 +8,7 @@ import pytest
 
 from shunter.git.capture import capture_base
 from shunter.git.repository import Repository, open_repository
-from shunter.git.transfer import Transfer, fetch_result, import_result, push_base
+from shunter.git.transfer import Transfer, fetch_result, held_result_ref, import_pack, import_result, push_base
 from shunter.host.mirror import ensure_mirror
 from shunter.wire.errors import ShunterError
 
@@ -188,9 +188,14 @@ def count_packs(repo: Path) -> int:
 def test_a_small_result_needs_no_transport(world: World, user_repo: Path) -> None:
     repo, transfer, head = a_result(world, user_repo)
     pack = world.pack(transfer, head)
-    fetch_result(transfer, "/nowhere", "false", TASK, head, pack=pack)
-    assert import_result(repo, transfer, "host-1", TASK, head, pack=pack).oid == head
+    assert pack is not None
+    taken = import_pack(repo, transfer, "host-1", TASK, head, pack)
+    assert taken is not None and taken.oid == head
     git(user_repo, "fsck", "--strict")
+    git(user_repo, "update-ref", "-d", taken.ref)
+    git(user_repo, "prune", "--expire=now")
+    assert git(Path(transfer.path), "rev-parse", held_result_ref(TASK)) == head
+    git(Path(transfer.path), "fsck", "--strict", "--connectivity-only")  # it has a copy of its own
 
 
 def test_a_result_of_many_objects_stays_a_pack(world: World, user_repo: Path) -> None:
@@ -201,7 +206,7 @@ def test_a_result_of_many_objects_stays_a_pack(world: World, user_repo: Path) ->
     head = world.publish(base).head_oid
     before = count_packs(user_repo)
     pack = world.pack(transfer, head)
-    assert import_result(repo, transfer, "host-1", TASK, head, pack=pack).oid == head
+    assert pack is not None and import_pack(repo, transfer, "host-1", TASK, head, pack) is not None
     assert count_packs(user_repo) == before + 1
 
 
@@ -225,8 +230,9 @@ def test_a_damaged_pack_is_passed_over(world: World, user_repo: Path, damage: by
     assert whole is not None
     made = {"cut": whole[:-30], "flipped": whole[:40] + bytes([whole[40] ^ 1]) + whole[41:]}
     pack = made[damage] if isinstance(damage, str) else damage
+    assert import_pack(repo, transfer, "host-1", TASK, head, pack) is None
     fetch_result(transfer, world.mirror, upload_pack(), TASK, head, pack=pack)
-    assert import_result(repo, transfer, "host-1", TASK, head, pack=pack).oid == head
+    assert import_result(repo, transfer, "host-1", TASK, head).oid == head
     git(user_repo, "fsck", "--strict")
 
 
@@ -240,8 +246,9 @@ def test_a_base_that_only_the_transfer_repository_has_comes_along(world: World, 
     write(world.workspace() / "result.txt")
     head = world.publish(base.oid).head_oid
     pack = world.pack(transfer, head)
+    assert pack is not None and import_pack(repo, transfer, "host-1", TASK, head, pack) is None
     fetch_result(transfer, "/nowhere", "false", TASK, head, pack=pack)
-    ref = import_result(repo, transfer, "host-1", TASK, head, pack=pack).ref
+    ref = import_result(repo, transfer, "host-1", TASK, head).ref
     assert git(user_repo, "show", f"{ref}:README.md") == "work in progress"
     git(user_repo, "fsck", "--strict")
 

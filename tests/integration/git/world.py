@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shunter.git.repository import Repository, open_repository
-from shunter.git.transfer import Transfer, fetch_result, import_result, open_transfer, push_base
+from shunter.git.transfer import Transfer, fetch_result, import_pack, import_result, open_transfer, push_base
 from shunter.host.mirror import base_ref, ensure_mirror
 from shunter.host.pack import pack_result
 from shunter.host.publish import publish_workspace
@@ -136,8 +136,11 @@ class World:
 
     def bring_home(self, repo: Repository, transfer: Transfer, head: str, task_id: str = TASK) -> str:
         pack = self.pack(transfer, head, task_id) if self.by_pack else None
+        taken = None if pack is None else import_pack(repo, transfer, "host-1", task_id, head, pack)
+        if taken is not None:
+            return taken.ref
         fetch_result(transfer, self.mirror, upload_pack(task_id), task_id, head, pack=pack)
-        return import_result(repo, transfer, "host-1", task_id, head, pack=pack).ref
+        return import_result(repo, transfer, "host-1", task_id, head).ref
 
     def pack(self, transfer: Transfer, head: str, task_id: str = TASK) -> bytes | None:
         base = git(Path(transfer.path), "rev-parse", base_ref(task_id))
