@@ -193,8 +193,8 @@ class Dispatcher:
         if "wake" in words:
             self._read_configuration_again()
         under_way = self.store.open_turns(waiting=False)
-        if "all" in words or "wake" in words:
-            for turn in under_way:
+        for turn in under_way:  # of what runs, a command at home can only have asked to cancel it
+            if "all" in words or ("wake" in words and turn.cancel_requested_at is not None):
                 self.jobs.touch(turn.id)
         self._claim(under_way)
         for origin in self.outbox.due_origins():
@@ -330,6 +330,7 @@ class Dispatcher:
             if ASK_ALL in os.read(self.fifo, 65536):
                 for entry in list(self.hosts.values()):
                     entry.client.forget_pause()
+                self.words.put("all")
             self.words.put("wake")
 
     def close(self) -> None:

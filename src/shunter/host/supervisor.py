@@ -377,7 +377,7 @@ class Supervisor:
     # --- telling ----------------------------------------------------------------------------------------------------
 
     def tell(self, path: str, data: bytes) -> None:
-        """Write a file and ring, at once or as soon as the disk takes it: the agent never waits for us."""
+        """Write a file, at once or as soon as the disk takes it: the agent never waits for us."""
         self.owed.append((path, data))
         self.pay()
 
@@ -390,7 +390,8 @@ class Supervisor:
                 self.pay_at = time.monotonic() + LOOK_AGAIN_S
                 return exc
             self.owed.pop(0)
-            ring_sessions(self.spec.text(b"run_dir"), self.attempt)
+            if self.status is None:  # after its end, only what is made of it is news
+                ring_sessions(self.spec.text(b"run_dir"), self.attempt)
         return None
 
     def signal_file(self, kind: str, **facts: object) -> None:

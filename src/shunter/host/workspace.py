@@ -152,17 +152,29 @@ def _build(
     building: str, record: WorkspaceRecord, identity: Identity, start_oid: str, *, inherit_credentials: bool
 ) -> None:
     git_dir = os.path.join(building, ".git")
-    branch = "task/" + record.task_id
-    form = [] if record.object_format == "sha1" else ["--object-format=" + record.object_format]
-    run_git(["init", "--quiet", "--template=", "--initial-branch=" + branch, *form, building])
-    with open(os.path.join(git_dir, "config"), "ab") as file:
-        file.write(_settings(identity, inherit_credentials=inherit_credentials))
-    os.makedirs(os.path.join(git_dir, "objects", "info"), exist_ok=True)
+    config = _initial_config(building, record)
+    for name in ("objects/info", "objects/pack", "refs/heads", "refs/tags"):
+        os.makedirs(os.path.join(git_dir, name), exist_ok=True)
+    write_atomically(os.path.join(git_dir, "HEAD"), f"ref: refs/heads/task/{record.task_id}\n".encode())
+    config += _settings(identity, inherit_credentials=inherit_credentials)
+    write_atomically(os.path.join(git_dir, "config"), config)
     lender = alternates_line(os.path.join(record.mirror, "objects"))
     write_atomically(os.path.join(git_dir, "objects", "info", "alternates"), os.fsencode(lender) + b"\n")
     copy_shallow(record.mirror, git_dir)
     _checkout(building, record, start_oid)
     write_atomically(os.path.join(git_dir, RECORD), codec.dumps(record).encode() + b"\n")
+
+
+def _initial_config(building: str, record: WorkspaceRecord) -> bytes:
+    """What `git init` writes here once it has looked at the file system; kept for the mirror's next workspaces."""
+    kept = os.path.join(record.mirror, "workspace-config")
+    found = read_regular(kept, 65_536)
+    if found is None:
+        form = [] if record.object_format == "sha1" else ["--object-format=" + record.object_format]
+        run_git(["init", "--quiet", "--template=", *form, building])
+        found = read_regular(os.path.join(building, ".git", "config"), 65_536) or b""
+        write_atomically(kept, found)
+    return found
 
 
 def _settings(identity: Identity, *, inherit_credentials: bool) -> bytes:
