@@ -1,11 +1,16 @@
-"""A fork server for the ends of turns: a copy of the session, which has the publisher loaded already.
+"""Two fork servers of a session, since an interpreter and its modules are most of what a turn costs a host.
 
-Loading the publisher is four fifths of a supervisor's processor time. A session has loaded it anyway; before it has
-threads or an open database, it forks a copy of itself, which listens at `run/<library>.<pid>.ends`. A supervisor whose
-agent is gone connects there and gets a fork of that copy, which ends its attempt; it waits meanwhile, so its identity
-stands until the end is in the ledger. Nothing depends on it: where no session of the same version is, or the fork is
-killed or does not answer, the supervisor loads the publisher itself. Ends may be repeated, and the task's lock keeps
-two apart.
+One starts supervisors: a process that has loaded what a supervisor needs and no more, so its forks stay as small. It
+reads paths of jobs from the session, a line each, and answers each with an errno, 0 once it has forked.
+
+One ends turns: a copy of the session, which has the publisher loaded already, four fifths of a supervisor's processor
+time. It is forked before the session has threads or an open database, and listens at `run/<library>.<pid>.ends`. A
+supervisor whose agent is gone connects there and gets a fork of that copy, which ends its attempt; it waits meanwhile,
+so its identity stands until the end is in the ledger.
+
+Both go when their session does; what they started stays. Nothing depends on them: where one is gone, silent or of
+another version, a supervisor is started by exec and loads the publisher itself. A second supervisor of an attempt finds
+the first one's identity and goes; ends may be repeated, and the task's lock keeps two apart.
 """
 
 from __future__ import annotations
@@ -18,7 +23,9 @@ from .durable import remove
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from socket import socket
+    from typing import Callable, NoReturn
 
+PR_SET_CHILD_SUBREAPER = 36
 SUFFIX = ".ends"
 ANSWER_LIMIT_S = 5.0
 BEGUN, ENDED = b"b", b"e"
@@ -26,7 +33,55 @@ BEGUN, ENDED = b"b", b"e"
 LIBRARY = os.path.basename(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
 
-# --- in the supervisor: nothing is imported before the agent is gone -------------------------------------------------
+# --- starts ---------------------------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    """Jobs to start on stdin, until its end."""
+    import _signal  # type: ignore[import-not-found]
+    import ctypes  # half a MiB, which forks share as long as we are there
+
+    from . import supervisor
+
+    prctl = ctypes.CDLL(None).prctl
+    _signal.signal(_signal.SIGCHLD, _signal.SIG_IGN)  # no zombies
+    rest = b""
+    while True:
+        given = os.read(0, 65536)
+        if not given:
+            os._exit(0)
+        *jobs, rest = (rest + given).split(b"\n")
+        for job in jobs:
+            try:
+                is_ours = os.fork() == 0
+            except OSError as exc:
+                os.write(1, b"%d\n" % (exc.errno or errno.EAGAIN))
+                continue
+            if is_ours:
+                prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # no fork inherits it
+                _become_supervisor(supervisor.run, os.fsdecode(job))
+            os.write(1, b"0\n")
+
+
+def _become_supervisor(run: Callable[[str], NoReturn], job: str) -> NoReturn:
+    import sys
+
+    try:
+        os.setsid()
+        nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        log = os.open(os.path.join(job, "supervisor.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        for ours, standard in ((nowhere, 0), (nowhere, 1), (log, 2)):
+            os.dup2(ours, standard)
+        os.close(nowhere)
+        os.close(log)
+        run(job)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+    finally:
+        os._exit(1)
+
+
+# --- ends, in the supervisor: nothing is imported before the agent is gone -----------------------------------------
 
 
 def end_by_fork(run_dir: str, attempt_id: str) -> bool:
@@ -63,7 +118,7 @@ def _is_ended_by(run_dir: str, name: str, attempt_id: str) -> bool:
         os.chdir("/")
 
 
-# --- in the session --------------------------------------------------------------------------------------------------
+# --- ends, in the session --------------------------------------------------------------------------------------------
 
 
 def start_fork_server(data_root: str, run_dir: str) -> None:

@@ -9,14 +9,16 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import subprocess
 import sys
+import threading
 from typing import Dict, List, Optional, Tuple
 
 from ..agents.result import SCHEMA
 from ..wire.errors import ShunterError
 from ..wire.messages import AcceptAsk, AttemptStatus, JobSpec
-from .detached import lingers, spawn_detached
+from .detached import lingers, own_environment, spawn_detached
 from .durable import is_full, sync_directory, write_durably
 from .environment import load_login_environment, load_profile
 from .flock import hold_lock
@@ -28,6 +30,7 @@ from .remove import remove_tree
 from .status import read_status
 from .workspace import Identity, ensure_workspace
 
+START_LIMIT_S = 5.0
 LIBRARY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
@@ -191,18 +194,68 @@ def writable_cgroup() -> Optional[str]:
     return path if os.access(path, os.W_OK) else None
 
 
-_children: List[subprocess.Popen[bytes]] = []
-
-
 def start_supervisor(layout: Layout, attempt_id: str) -> None:
     """Harmless when one was started: the second finds its file `supervisor` and goes."""
     job = layout.job(attempt_id)
     if os.path.exists(os.path.join(job, "supervisor")):
         return
-    _children[:] = [child for child in _children if child.poll() is None]
-    with open(os.path.join(job, "supervisor.log"), "ab") as log:
-        _children.append(spawn_detached(python_argv("supervisor", job), output=log, subreaper=True))
+    if lingers() or not _starter.start(job):
+        with open(os.path.join(job, "supervisor.log"), "ab") as log:
+            _children.append(spawn_detached(python_argv("supervisor", job), output=log, subreaper=True))
+
+
+class Starter:
+    """The fork server of this session that starts supervisors; for any number of threads.
+
+    Not where each supervisor gets a user scope of its own.
+    """
+
+    def __init__(self) -> None:
+        self.guard = threading.Lock()
+        self.process: Optional[subprocess.Popen[bytes]] = None
+
+    def start(self, job: str) -> bool:
+        """False when it is not known that it did. Raises OSError when the account may not start another process."""
+        with self.guard:
+            if self.process is None or self.process.poll() is not None:
+                self.process = _spawn_fork_server()
+            error = _ask(self.process, job)
+            if error is None:
+                self.process.kill()
+        if error:
+            raise OSError(error, os.strerror(error))
+        return error == 0
+
+
+def _spawn_fork_server() -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        python_argv("forkserver"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        bufsize=0,
+        cwd="/",
+        env=own_environment(),
+        start_new_session=True,
+    )
+
+
+def _ask(server: subprocess.Popen[bytes], job: str) -> Optional[int]:
+    """An errno, 0 when the supervisor was started; None without an answer."""
+    assert server.stdin is not None and server.stdout is not None
+    try:
+        server.stdin.write(os.fsencode(job) + b"\n")
+        poll = select.poll()
+        poll.register(server.stdout, select.POLLIN)
+        return int(server.stdout.readline()) if poll.poll(START_LIMIT_S * 1000) else None
+    except (OSError, ValueError):
+        return None
+
+
+_starter = Starter()
+_children: List[subprocess.Popen[bytes]] = []
 
 
 def reap_supervisors() -> None:
+    """Those that were started by exec."""
     _children[:] = [child for child in _children if child.poll() is None]

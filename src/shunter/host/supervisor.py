@@ -28,6 +28,10 @@ from .bell import heard, open_bell, ring_sessions
 from .durable import create_durably, is_full, json_line, open_regular, write_durably
 from .output import Log, SessionSearch, Times
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
+
 CHUNK = 65536
 LONGEST_WAIT_S = 3600.0  # poll(2) counts milliseconds in an int
 LOOK_AGAIN_S = 1.0
@@ -490,8 +494,13 @@ class Supervisor:
             end_attempt(self.spec.text(b"data_root"), self.attempt)
 
 
-def main() -> None:
+def run(job: str) -> NoReturn:
+    """From `start` to the end of the process."""
     gc.set_threshold(100_000)  # little here is cyclic, and of what is imported nothing dies before the process
-    Supervisor(sys.argv[1]).supervise()
+    Supervisor(job).supervise()
     sys.stderr.flush()
     os._exit(0)  # what an interpreter takes apart at its end, the kernel takes back at once
+
+
+def main() -> None:
+    run(sys.argv[1])
