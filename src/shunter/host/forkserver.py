@@ -36,12 +36,10 @@ LIBRARY = os.path.basename(os.path.dirname(os.path.dirname(os.path.dirname(os.pa
 # --- starts ---------------------------------------------------------------------------------------------------------
 
 
-def main() -> None:
-    """Jobs to start on stdin, until its end."""
+def start_supervisors(run: Callable[[str], NoReturn]) -> NoReturn:
+    """`run` each job that is named on stdin, until its end, in a fork."""
     import _signal  # type: ignore[import-not-found]
     import ctypes  # half a MiB, which forks share as long as we are there
-
-    from . import supervisor
 
     prctl = ctypes.CDLL(None).prctl
     _signal.signal(_signal.SIGCHLD, _signal.SIG_IGN)  # no zombies
@@ -59,7 +57,7 @@ def main() -> None:
                 continue
             if is_ours:
                 prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # no fork inherits it
-                _become_supervisor(supervisor.run, os.fsdecode(job))
+                _become_supervisor(run, os.fsdecode(job))
             os.write(1, b"0\n")
 
 
@@ -76,7 +74,7 @@ def _become_supervisor(run: Callable[[str], NoReturn], job: str) -> NoReturn:
         os.close(log)
         run(job)
     except BaseException:
-        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        sys.excepthook(*sys.exc_info())
     finally:
         os._exit(1)
 
@@ -97,7 +95,7 @@ def _servers(run_dir: str) -> list[str]:
 
 
 def _is_ended_by(run_dir: str, name: str, attempt_id: str) -> bool:
-    import _socket  # type: ignore[import-not-found]  # `socket` loads half of what is to be spared
+    import _socket  # `socket` loads half of what is to be spared
 
     connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:

@@ -229,7 +229,7 @@ class Starter:
 
 def _spawn_fork_server() -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        python_argv("forkserver"),
+        python_argv("supervisor"),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

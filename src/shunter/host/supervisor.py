@@ -503,4 +503,9 @@ def run(job: str) -> NoReturn:
 
 
 def main() -> None:
-    run(sys.argv[1])
+    """argv: the job; without one, those that a session names (`forkserver`)."""
+    if len(sys.argv) > 1:
+        run(sys.argv[1])
+    from .forkserver import start_supervisors
+
+    start_supervisors(run)
