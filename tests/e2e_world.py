@@ -156,21 +156,25 @@ class World:
         return [pid for pid, environ in environments() if tag in environ and b"shunter.dispatch" in cmdline(pid)]
 
     def helper_pids(self) -> list[int]:
-        return [pid for pid in pids() if b"\0serve\0" in cmdline(pid) and str(self.data).encode() in cmdline(pid)]
+        """Sessions, without their fork servers."""
+        found = self._pids_with(b"\0serve\0")
+        return [pid for pid in found if parent_of(pid) not in found]
 
     def supervisor_pids(self) -> list[int]:
-        return [
-            pid
-            for pid in pids()
-            if b"shunter.host.supervisor" in cmdline(pid) and str(self.data).encode() in cmdline(pid)
-        ]
+        """As they introduced themselves."""
+        told = [json.loads(path.read_bytes())["pid"] for path in self.data.glob("jobs/*/supervisor")]
+        return [pid for pid in self._pids_with(b"shunter.host.supervisor") if pid in told]
+
+    def _pids_with(self, word: bytes) -> list[int]:
+        return [pid for pid in pids() if word in cmdline(pid) and str(self.data).encode() in cmdline(pid)]
 
     def close(self) -> None:
         for child in self.started:
             if child.poll() is None:
                 child.kill()
                 child.wait()
-        for pid in [*self.dispatcher_pids(), *self.supervisor_pids(), *self.tagged_processes(), *self.helper_pids()]:
+        ours = [*self._pids_with(b"shunter.host.supervisor"), *self._pids_with(b"\0serve\0")]
+        for pid in [*self.dispatcher_pids(), *self.tagged_processes(), *ours]:
             kill(pid)
 
 
@@ -187,6 +191,14 @@ def cmdline(pid: int) -> bytes:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return b""
+
+
+def parent_of(pid: int) -> int:
+    """0 when there is no such process."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
+    except (OSError, IndexError):
+        return 0
 
 
 def environments():

@@ -177,11 +177,11 @@ def start_packer(
     return packer
 
 
-def bring_objects(mirror: str, source: str, oid: str, known: Sequence[str]) -> str:
+def bring_objects(mirror: str, source: str, oid: str, known: Sequence[str]) -> None:
     """Pack what a repository of ours has of `oid` beyond the commits that are whole in the mirror, and keep the pack.
 
-    Its path. index-pack checks each object as a push would, and that everything they name is there or comes along.
-    Raises PUBLISH_FAILED or DISK_FULL.
+    index-pack checks each object as a push would, and that everything they name is there or comes along. Raises
+    PUBLISH_FAILED or DISK_FULL.
     """
     strict = "--strict=" + ",".join(f"{name.lower()}=warn" for name in _TOLERATED)
     with open(os.path.join(source, "pack-errors"), "w+b") as errors:
@@ -194,7 +194,6 @@ def bring_objects(mirror: str, source: str, oid: str, known: Sequence[str]) -> s
         raise_failed("pack-objects", packed, code="PUBLISH_FAILED")
     if taken.status != 0:
         raise_failed("index-pack", taken, code="PUBLISH_FAILED")
-    return os.path.join(mirror, "objects", "pack", f"pack-{taken.text.split()[-1]}.pack")
 
 
 def move_ref(mirror: str, ref: str, oid: str) -> None:

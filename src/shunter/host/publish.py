@@ -22,7 +22,6 @@ from ..wire.record import dataclass
 from .flock import hold_lock
 from .gitrun import os_errors, run_git, write_atomically
 from .mirror import bring_objects, kept_prefix, move_ref, result_ref
-from .pack import PackNote, note_pack
 from .pipes import unheld_by_pipes
 from .refs import published_head
 from .snapshot import PrivateIndex, Source, private_index, really_changed, write_tree
@@ -194,9 +193,7 @@ class _Job:
         if head == self.before:
             return
         if head != self.base_oid:
-            pack = bring_objects(self.mirror, view.git_dir, head, self._known())
-            if self.before is None:
-                note_pack(self.mirror, self.task_id, PackNote(head, self.base_oid, pack))
+            bring_objects(self.mirror, view.git_dir, head, self._known())
         move_ref(self.mirror, result_ref(self.task_id), head)
 
     def _known(self) -> List[str]:

@@ -6,8 +6,7 @@ import os
 from typing import Optional
 
 from ..wire.errors import ShunterError
-from ..wire.ids import checked_id, checked_oid
-from .durable import remove
+from ..wire.ids import checked_oid
 from .gitrun import run_git
 from .mirror import base_ref, kept_prefix, result_ref
 
@@ -31,16 +30,10 @@ def published_head(mirror: str, task_id: str) -> Optional[str]:
     return found.text if found.status == 0 else None
 
 
-def note_path(mirror: str, task_id: str) -> str:
-    """Where `pack` notes in which pack the result came."""
-    return os.path.join(mirror, "shunter-results", checked_id(task_id))
-
-
 def drop_task_refs(mirror: str, task_id: str) -> None:
     """Forget a closed task; its objects stay, because other workspaces may borrow them. Repeating is harmless."""
     if not os.path.isdir(mirror):
         return
-    remove(note_path(mirror, task_id))
     names = (base_ref(task_id), result_ref(task_id), kept_prefix(task_id))
     found = run_git(["for-each-ref", "--format=delete %(refname)", *names], git_dir=mirror)
     if found.out:
