@@ -86,6 +86,8 @@ CODES: Dict[str, Code] = {
     "NO_DISPATCHER": Code(74, True, "No dispatcher could be started; the task is stored and waits."),
     # 75: no room
     "CAPACITY_BUSY": Code(75, True, "No host has room now."),
+    # 130: Ctrl-C
+    "INTERRUPTED": Code(130, False, "Ctrl-C came after the task or message was stored; the text tells its id."),
 }
 
 
