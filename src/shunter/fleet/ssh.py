@@ -22,7 +22,7 @@ from pathlib import Path
 
 from ..wire.errors import ShunterError
 from .helper import Helper, build_helper
-from .sshfailure import is_way_cut, ssh_failure
+from .sshfailure import goes_through_others, is_way_cut, ssh_failure
 
 SOCKET_LIMIT = 104 - 18  # sun_path of the smallest system, less what ssh appends while it makes the socket
 CALL_LIMIT_S = 60.0
@@ -163,7 +163,8 @@ class SshTransport:
             text = f"host {self.name}: {self.data_root or 'the data root'} holds files that are not shunter's"
             return ShunterError("CONFIG_INVALID", text, hint="give it a directory of its own: data_root, --data-root")
         if status == 255 or status is None:
-            said = output + self._words_of_the_way() if is_way_cut(output) else output
+            has_way = is_way_cut(output) and goes_through_others(self._configuration(self.target))
+            said = output + self._words_of_the_way() if has_way else output
             return ssh_failure(self.name, (*self.command, self.target), said, self._configuration)
         return remote_failure(self.name, self.python, status, output)
 

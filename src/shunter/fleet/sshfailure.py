@@ -142,6 +142,12 @@ def is_way_cut(output: bytes) -> bool:
     return any(map(CUT.search, lines)) and not is_silent and find_cause(lines) is None
 
 
+def goes_through_others(told: str) -> bool:
+    """Whether a target is reached by a jump host or a command of the user's, by its settings as `ssh -G` tells them."""
+    settings = _settings(told)
+    return any(settings.get(key, "none") != "none" for key in ("proxyjump", "proxycommand"))
+
+
 def find_hops(target: str, configuration: Configuration, *, left: int = HOPS_LIMIT) -> Iterator[Hop]:
     """The jump hosts of a target, those of jump hosts included, in the order in which they are reached."""
     jumps = _settings(configuration(target)).get("proxyjump", "none")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shunter.fleet.ssh import INSTALL, PURGE, RUN, SshTransport, remote_failure
-from shunter.fleet.sshfailure import is_way_cut, ssh_failure
+from shunter.fleet.sshfailure import goes_through_others, is_way_cut, ssh_failure
 from shunter.wire.errors import ShunterError
 
 CHANGED = """@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@
@@ -145,6 +145,14 @@ def test_what_ssh_says_about_its_configuration(said, words):
 )
 def test_only_a_way_that_was_cut_without_a_word_is_asked_about(said, is_cut):
     assert is_way_cut(said.encode()) == is_cut
+
+
+@pytest.mark.parametrize(
+    ("told", "goes"),
+    [(CONFIGURATION["mini"], True), (CONFIGURATION["alone"], True), (CONFIGURATION["door"], False), ("", False)],
+)
+def test_whether_a_host_is_reached_through_others(told, goes):
+    assert goes_through_others(told) == goes
 
 
 @pytest.mark.parametrize(
