@@ -15,6 +15,7 @@ GROUPS = {
     70: "protocol, lost turn, publication",
     74: "local files, git, the dispatcher",
     75: "no room now",
+    130: "Ctrl-C",
 }
 
 

@@ -10,6 +10,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from small_disk import fill, small_disk
 
 from shunter.model.records import Event, Project, Requirements, Row, Task, Turn
 from shunter.model.states import Step, TaskState, TurnState
@@ -241,6 +242,30 @@ class TestDamage:
         assert store.events_since(0) == []
         assert len(store.list_tasks()) == 40
         store.close()
+
+    @pytest.mark.parametrize("released", [None, RELEASED[0]], ids=["new", "of the first schema"])
+    def test_a_store_that_found_no_room_opens_once_there_is_some(self, tmp_path, released):
+        """Whatever the room: it is whole, or DISK_FULL and nothing is lost by that."""
+        disk, told = tmp_path / "disk", set()
+        with small_disk(disk, "12m"):
+            for left_kib in range(0, 256, 8):
+                path = str(disk / str(left_kib) / "store.db")
+                if released is not None:
+                    os.mkdir(os.path.dirname(path))
+                    shutil.copy(released, path)
+                empty = fill(disk, left_kib=left_kib)
+                try:
+                    open_store(path).close()
+                    told.add("room")
+                except ShunterError as exc:
+                    told.add(exc.code)
+                empty()
+                store = open_store(path)
+                assert bool(store.list_tasks()) == (released is not None)
+                assert store._link().execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+                store.close()
+                assert not list(disk.rglob("*.new*"))
+        assert told == {"room", "DISK_FULL"}
 
     def test_a_lock_that_is_held_too_long(self, filled, monkeypatch):
         monkeypatch.setattr(file, "BUSY_TIMEOUT_S", 0.01)

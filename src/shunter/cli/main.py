@@ -14,6 +14,7 @@ import click
 
 from .. import __version__
 from ..wire.errors import ShunterError
+from .entry import RAISE, leave_at_once, take_interrupts
 
 # name: (module, what it does). The line is here so that `shunter --help` loads no command.
 COMMANDS = {
@@ -98,7 +99,7 @@ def main() -> None:
     wants_json = "--json" in sys.argv
     mend_streams()
     try:
-        status = root.main(standalone_mode=False, prog_name="shunter")
+        status = invoke()
     except ShunterError as exc:
         status = report(exc.code, exc.text, exc.hint, exc.exit_status, as_json=wants_json)
     except click.exceptions.NoArgsIsHelpError as exc:
@@ -115,6 +116,15 @@ def main() -> None:
         code = "DISK_FULL" if is_full(exc) else "IO"
         status = report(code, f"{exc.filename or 'output'}: {exc.strerror}", None, 74, as_json=wants_json)
     leave(status if isinstance(status, int) else 0)
+
+
+def invoke() -> Any:
+    """Only in here Ctrl-C is an exception, so that what was begun is undone."""
+    take_interrupts(RAISE)
+    try:
+        return root.main(standalone_mode=False, prog_name="shunter")
+    finally:
+        take_interrupts(leave_at_once)
 
 
 def leave(status: int) -> NoReturn:

@@ -18,14 +18,16 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 from ..wire.errors import ShunterError
 from .helper import Helper, build_helper
+from .sshfailure import goes_through_others, is_way_cut, ssh_failure
 
 SOCKET_LIMIT = 104 - 18  # sun_path of the smallest system, less what ssh appends while it makes the socket
 CALL_LIMIT_S = 60.0
+WAY_LIMIT_S = 20.0
+CONFIG_LIMIT_S = 10.0  # reading it connects to nobody, but it may ask for names and run programs
 OPTIONS = (
     "BatchMode=yes",
     "ConnectTimeout=10",
@@ -161,8 +163,40 @@ class SshTransport:
             text = f"host {self.name}: {self.data_root or 'the data root'} holds files that are not shunter's"
             return ShunterError("CONFIG_INVALID", text, hint="give it a directory of its own: data_root, --data-root")
         if status == 255 or status is None:
-            return ssh_failure(self.name, (*self.command, self.target), output)
+            has_way = is_way_cut(output) and goes_through_others(self._configuration(self.target))
+            said = output + self._words_of_the_way() if has_way else output
+            return ssh_failure(self.name, (*self.command, self.target), said, self._configuration)
         return remote_failure(self.name, self.python, status, output)
+
+    def _words_of_the_way(self) -> bytes:
+        """Why the way to the host is cut: what ssh connects through is silenced for a connection that is to stay."""
+        argv = [*self.alone().ssh_argv(), "-T", "--", self.target, "exec true"]
+        env = {**os.environ, "SSH_ASKPASS_REQUIRE": "never"}  # and no terminal: a jump host's ssh knows no BatchMode
+        try:
+            done = subprocess.run(
+                argv,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=WAY_LIMIT_S,
+                env=env,
+                start_new_session=True,
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return b""
+        return b"\n" + done.stderr if done.returncode else b""
+
+    def _configuration(self, target: str) -> str:
+        """What ssh's configuration says about a target, line by line; empty when that cannot be had."""
+        try:
+            done = subprocess.run(
+                [*self.command, "-G", "--", target],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=CONFIG_LIMIT_S,
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return ""
+        return done.stdout.decode("utf-8", "replace")
 
     def alone(self) -> SshTransport:
         """The same host over connections that nobody shares, so that they end with what uses them."""
@@ -248,40 +282,6 @@ def socket_directory() -> Path | None:
         if found.st_uid == os.getuid() and found.st_mode & 0o077 == 0:
             return path
     return None
-
-
-# In the words of OpenSSH (readconf.c, sshconnect.c, misc.c) and of the C library; what a person has to do differs.
-UNREACHED = (
-    ("could not resolve hostname", "its name is not known here", "look at HostName in ~/.ssh/config, or at the name"),
-    ("connection refused", "nothing listens there", "start sshd on it, or give its port in ~/.ssh/config"),
-    ("timed out", "it does not answer", "is it on, and reachable from here?"),
-    ("no route to host", "there is no way to it", "is it on, and is the network or VPN up?"),
-    ("network is unreachable", "there is no way to it", "is it on, and is the network or VPN up?"),
-    ("exec request failed", "it starts nothing for the account", "end what it runs there, or raise its nproc limit"),
-)
-
-
-def ssh_failure(name: str, login: Sequence[str], output: bytes) -> ShunterError:
-    """What ssh said, told apart by what a person has to do; `login` is the command that gets there."""
-    by_hand, target = shlex.join(login), login[-1]
-    copy_key = "ssh-copy-id" if len(login) == 2 else "bring your public key into ~/.ssh/authorized_keys of"
-    text = output.decode("utf-8", "replace").strip()
-    last = text.splitlines()[-1].strip() if text else "the connection failed"
-    if "HOST IDENTIFICATION HAS CHANGED" in text:
-        mend = re.search(r"ssh-keygen -f \S+ -R \S+", text)
-        command = mend[0] if mend else f"ssh-keygen -R {target}"
-        text = f"host {name}: its host key changed, so it was set up anew or somebody stands between"
-        return ShunterError("HOST_KEY", text, hint=command)
-    if "Host key verification failed" in text or "host key is known for" in text:
-        hint = f"compare it, then `shunter host setup {name} --accept-new-key` or `{by_hand}` and yes"
-        return ShunterError("HOST_KEY", f"host {name}: its host key is not known here", hint=hint)
-    if "Permission denied" in text or "Too many authentication failures" in text:
-        hint = f"{copy_key} {target}, or name the key with IdentityFile in ~/.ssh/config; then {by_hand} true"
-        return ShunterError("HOST_AUTH", f"host {name} did not let us in: {last}", hint=hint)
-    for words, meaning, remedy in UNREACHED:
-        if words in text.lower():
-            return ShunterError("HOST_UNREACHABLE", f"host {name}: {meaning} ({last})", hint=remedy)
-    return ShunterError("HOST_UNREACHABLE", f"host {name}: {last}", hint=f"{by_hand} true")
 
 
 def remote_failure(name: str, python: str, status: int, output: bytes) -> ShunterError:

@@ -16,7 +16,9 @@ from .helper import build_helper, install_helper
 
 
 class Transport(Protocol):
-    """`name` is the host's; `prepare` makes the helper available and may take its time; the rest is pure."""
+    """`name` is the host's; `prepare` makes the helper available and may take its time; the rest connects
+    to nobody.
+    """
 
     name: str
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -52,9 +52,12 @@ class Said:
     fault: ShunterError | None = None  # the message is stored, but no dispatcher could be started
 
 
-def say_to_task(home: Home, ask: SayAsk) -> Said:
-    """Raises TASK_BUSY, TASK_CLOSED, FOLLOWUP_LIMIT, PROMPT_INVALID, ANSWER_INVALID; without `fresh` also
-    SESSION_UNBOUND and SESSION_FAILING."""
+def say_to_task(home: Home, ask: SayAsk, *, before_store: Callable[[], object] = lambda: None) -> Said:
+    """`before_store` is called when all is ready: what comes after it either fails or leaves a turn.
+
+    Raises TASK_BUSY, TASK_CLOSED, FOLLOWUP_LIMIT, PROMPT_INVALID, ANSWER_INVALID; without `fresh` also
+    SESSION_UNBOUND and SESSION_FAILING.
+    """
     task = home.store.find_task(ask.task)
     turns = home.store.load_turns(task.id)
     _refuse_hopeless(home, task, turns)
@@ -68,7 +71,7 @@ def say_to_task(home: Home, ask: SayAsk) -> Said:
     with hold_lock(str(home.places.state_dir / "say.lock")):  # a turn's number and its private file have one writer
         turn = None
         while turn is None:  # until the turn before it stays as it was seen
-            turn = _store(home, ask, task, former, message)
+            turn = _store(home, ask, task, former, message, before_store)
     fault = None
     try:
         home.wake()
@@ -87,7 +90,9 @@ def needs_fresh(home: Home, task_id: str) -> bool:
     return False
 
 
-def _store(home: Home, ask: SayAsk, task: Task, former: Brief, message: str) -> Turn | None:
+def _store(
+    home: Home, ask: SayAsk, task: Task, former: Brief, message: str, before_store: Callable[[], object]
+) -> Turn | None:
     """None: the last turn was open, and is over or repeated by now."""
     turns = home.store.load_turns(task.id)
     is_open = turns[-1].step != Step.SETTLED
@@ -122,6 +127,7 @@ def _store(home: Home, ask: SayAsk, task: Task, former: Brief, message: str) -> 
     write_brief(home.places.prompts_dir, turn.id, replace(former, prompt=message, new_session_id=str(uuid.uuid4())))
     is_stored = False
     try:
+        before_store()
         if not is_open:
             home.store.add_turn(turn, row, actor=ask.actor)
             is_stored = True

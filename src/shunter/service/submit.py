@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -70,7 +70,8 @@ def checked_prompt(data: bytes) -> str:
     return text
 
 
-def submit_task(home: Home, ask: SubmitAsk) -> Submitted:
+def submit_task(home: Home, ask: SubmitAsk, *, before_store: Callable[[], object] = lambda: None) -> Submitted:
+    """`before_store` is called when all is ready: what comes after it either fails or leaves a task."""
     prompt = checked_prompt(ask.prompt)
     repo = open_repository(str(ask.directory))
     home.project_root = Path(repo.root)
@@ -117,9 +118,9 @@ def submit_task(home: Home, ask: SubmitAsk) -> Submitted:
     try:
         transfer.pin(task.id, base.oid)
         row = _row(task, turn, repo, choice)
-        store.add_task(
-            task, turn, row, _project(repo), _events(base, task), push=delivery.push(task) if delivery else None
-        )
+        push = delivery.push(task) if delivery else None
+        before_store()
+        store.add_task(task, turn, row, _project(repo), _events(base, task), push=push)
     except BaseException:
         remove_brief(home.places.prompts_dir, turn.id)
         forget_task(home.places.transfer_dir, repo.repo_id, task.id)

@@ -49,6 +49,7 @@ CODES: Dict[str, Code] = {
     "HOST_UNREACHABLE": Code(69, True, "The host did not answer; nothing is known about its turns."),
     "HOST_KEY": Code(69, False, "The host's key is not known, or it changed; a person has to look."),
     "HOST_AUTH": Code(69, False, "The host did not let us in."),
+    "SSH_CONFIG": Code(69, False, "ssh cannot read its configuration; the text names file and line."),
     "HOST_OUTDATED": Code(69, False, "The host lacks the helper of this version; run its set-up."),
     "HOST_INCAPABLE": Code(69, False, "The host lacks something that the job needs."),
     "STORE_UNAVAILABLE": Code(69, True, "The store could not be opened."),
@@ -86,6 +87,8 @@ CODES: Dict[str, Code] = {
     "NO_DISPATCHER": Code(74, True, "No dispatcher could be started; the task is stored and waits."),
     # 75: no room
     "CAPACITY_BUSY": Code(75, True, "No host has room now."),
+    # 130: Ctrl-C
+    "INTERRUPTED": Code(130, False, "Ctrl-C came after the task or message was stored; the text tells its id."),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sqlite3
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from small_disk import fill, small_disk
 
 from shunter.host import ledger
 from shunter.wire.errors import ShunterError
@@ -111,44 +113,25 @@ def test_a_ledger_damaged_under_a_running_turn_costs_no_file(world: World) -> No
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """24 MiB of their own, unmounted at the end; only root can have them."""
-    if os.geteuid() != 0:
-        pytest.skip("mounting a small file system needs root")
+def disk(tmp_path: Path) -> Iterator[Path]:
     place = tmp_path / "disk"
-    place.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "shunter-test", str(place)], capture_output=True)
-    if done.returncode != 0:
-        pytest.skip(f"no mount here: {done.stderr.decode().strip()}")
-    yield place
-    until(lambda: subprocess.run(["umount", str(place)], capture_output=True).returncode == 0, what="umount")
+    with small_disk(place, "24m"):
+        yield place
 
 
 @pytest.fixture
-def disk_world(small_disk: Path, tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path / "world", data_root=small_disk / "data")
+def disk_world(disk: Path, tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path / "world", data_root=disk / "data")
     yield world
-    (small_disk / "ballast").unlink(missing_ok=True)
+    (disk / "ballast").unlink(missing_ok=True)
     world.close()
 
 
-def fill(place: Path) -> Callable[[], None]:
-    """Take every byte that is free; the function that comes back gives them back."""
-    ballast = place / "ballast"
-    with ballast.open("ab", buffering=0) as file:
-        try:
-            while True:
-                file.write(b"\0" * 4096)
-        except OSError:
-            pass
-    return ballast.unlink
-
-
-def test_a_full_disk_refuses_before_anything_is_stored(disk_world: World, small_disk: Path) -> None:
+def test_a_full_disk_refuses_before_anything_is_stored(disk_world: World, disk: Path) -> None:
     world = disk_world
     world.run("true")
     attempt = world.prepare("true")
-    empty = fill(small_disk)
+    empty = fill(disk)
     error = code_of(lambda: world.accept(attempt))
     assert error.code == "DISK_FULL", error.text
     assert world.status(attempt).state == "unknown"
@@ -157,24 +140,22 @@ def test_a_full_disk_refuses_before_anything_is_stored(disk_world: World, small_
     assert world.wait(attempt).end is not None
 
 
-def test_a_disk_that_is_full_from_the_beginning(disk_world: World, small_disk: Path) -> None:
-    (small_disk / "data" / "bin").mkdir(parents=True)
+def test_a_disk_that_is_full_from_the_beginning(disk_world: World, disk: Path) -> None:
+    (disk / "data" / "bin").mkdir(parents=True)
     transport = disk_world.client.transport
     transport.prepare()
-    fill(small_disk)
+    fill(disk)
     error = code_of(disk_world.client.session)
     assert error.code == "DISK_FULL", error.text
 
 
 @pytest.mark.parametrize("left_kib", [500, 950, 1100, 1250, 1400])
 def test_a_helper_that_found_no_room_to_unpack_starts_once_there_is_some(
-    disk_world: World, small_disk: Path, left_kib: int
+    disk_world: World, disk: Path, left_kib: int
 ) -> None:
-    (small_disk / "data" / "bin").mkdir(parents=True)
+    (disk / "data" / "bin").mkdir(parents=True)
     disk_world.client.transport.prepare()
-    empty = fill(small_disk)
-    with (small_disk / "ballast").open("r+b") as ballast:
-        ballast.truncate((small_disk / "ballast").stat().st_size - left_kib * 1024)
+    empty = fill(disk, left_kib=left_kib)
     try:
         disk_world.client.session()
     except ShunterError as exc:
@@ -184,7 +165,7 @@ def test_a_helper_that_found_no_room_to_unpack_starts_once_there_is_some(
 
 
 def test_a_disk_that_fills_up_during_a_turn_delays_only_the_account_of_its_end(
-    disk_world: World, small_disk: Path, tmp_path: Path
+    disk_world: World, disk: Path, tmp_path: Path
 ) -> None:
     """Neither the agent nor the time limit nor a cancel waits for room; the end is told once there is some."""
     world = disk_world
@@ -199,7 +180,7 @@ def test_a_disk_that_fills_up_during_a_turn_delays_only_the_account_of_its_end(
     )
     attempt = world.start(sys.executable, "-I", "-S", "-c", code)
     wait_output(world, attempt, b"up")
-    empty = fill(small_disk)
+    empty = fill(disk)
     go.touch()
     until((tmp_path / "through").exists, what="an agent that nothing blocks")
     world.cancel(attempt)
@@ -216,19 +197,19 @@ def test_a_disk_that_fills_up_during_a_turn_delays_only_the_account_of_its_end(
     assert world.slots_used() == 0
 
 
-def test_a_disk_that_is_read_only(disk_world: World, small_disk: Path) -> None:
+def test_a_disk_that_is_read_only(disk_world: World, disk: Path) -> None:
     world = disk_world
     attempt, _ = world.run("true")
     close_sessions(world)
     before = Path(world.layout.ledger).read_bytes()
-    remount = ["mount", "-o", "remount,ro", str(small_disk)]
+    remount = ["mount", "-o", "remount,ro", str(disk)]
     until(lambda: subprocess.run(remount, capture_output=True).returncode == 0, what="the last writer's end")
     try:
         error = code_of(lambda: world.new_client().call("attempt.status", attempt.ref))
         assert error.code == "LEDGER_UNAVAILABLE", error.text
         assert Path(world.layout.ledger).read_bytes() == before
     finally:
-        subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
+        subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
 
 
 def test_a_data_root_that_cannot_be_made(make_world: Callable[..., World], tmp_path: Path) -> None:
@@ -239,17 +220,46 @@ def test_a_data_root_that_cannot_be_made(make_world: Callable[..., World], tmp_p
     shutil.rmtree(tmp_path / "second", ignore_errors=True)
 
 
-def test_a_ledger_of_the_first_layout_gets_the_outbox_and_keeps_what_it_holds(tmp_path: Path) -> None:
-    path = str(tmp_path / "ledger.db")
+def first_layout(path: str) -> sqlite3.Connection:
     with sqlite3.connect(path) as old:
         old.executescript(ledger.SCHEMA)
         old.execute(f"PRAGMA application_id={ledger.APPLICATION_ID}")
         old.execute("PRAGMA user_version=1")
         old.execute("INSERT INTO task VALUES ('t1', 'p', 'a', NULL)")
-    old.close()
+    return old
+
+
+def test_a_ledger_of_the_first_layout_gets_the_outbox_and_keeps_what_it_holds(tmp_path: Path) -> None:
+    path = str(tmp_path / "ledger.db")
+    first_layout(path).close()
     for _ in range(2):
         opened = ledger.Ledger(path)
         assert opened.find_push("t1") is None
         assert opened.find_task("t1") is not None
         assert opened.rows("PRAGMA user_version")[0][0] == ledger.VERSION
         opened.close()
+
+
+@pytest.mark.parametrize("is_old", [False, True], ids=["new", "of the first layout"])
+def test_a_ledger_that_found_no_room_opens_once_there_is_some(disk: Path, is_old: bool) -> None:
+    """Whatever the room: it is whole, or DISK_FULL and to be opened later."""
+    told = set()
+    for left_kib in range(0, 128, 8):
+        place = disk / str(left_kib)
+        place.mkdir()
+        path = str(place / "ledger.db")
+        if is_old:
+            with contextlib.closing(first_layout(path)) as old:
+                old.execute("PRAGMA journal_mode=WAL")
+        empty = fill(disk, left_kib=left_kib)
+        try:
+            ledger.Ledger(path).close()
+            told.add("room")
+        except ShunterError as exc:
+            told.add(exc.code)
+        empty()
+        opened = ledger.Ledger(path)
+        assert (opened.find_task("t1") is not None) == is_old
+        assert opened.rows("PRAGMA integrity_check")[0][0] == "ok"
+        opened.close()
+    assert told == {"room", "DISK_FULL"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
@@ -10,8 +9,8 @@ import click
 from ...service.home import Home
 from ...service.say import SayAsk, say_to_task
 from ..output import emit, json_option, say, task_argument
-from ..text import visible
-from .submit import finish_waiting, read_prompt
+from ..receipt import Receipt
+from .submit import finish_waiting, read_prompt, tell_warnings
 
 
 @click.command("say")
@@ -57,16 +56,21 @@ def command(
     answers_alone = answers and message is None and prompt_file is None
     text = None if answers_alone else read_prompt(message, prompt_file)
     home = Home()
-    said = say_to_task(home, SayAsk(task, text, answers, interrupt=interrupt, fresh=fresh))
-    for warning in said.warnings:
-        click.echo(f"shunter: {visible(warning)}", err=True)
-    stays = not wait or said.fault is not None
-    if not as_json:
-        say(f"{said.task.id}  turn {said.turn.number}")
-    elif stays:
-        emit(said.turn)
-    sys.stdout.flush()
+    receipt = Receipt()
+    ask = SayAsk(task, text, answers, interrupt=interrupt, fresh=fresh)
+    said = say_to_task(home, ask, before_store=receipt.hold)
+    task_id, stays = said.task.id, not wait or said.fault is not None
+    status, hint = 0, f"do not say it again; shunter status {task_id}"
+    with receipt.told(f"turn {said.turn.number} of task {task_id}", hint=hint, fault=said.fault):
+        tell_warnings(said.warnings)
+        if not as_json:
+            say(f"{task_id}  turn {said.turn.number}")
+        elif stays:
+            emit(said.turn)
+        else:
+            status = finish_waiting(home, task_id, as_json=True)
     if said.fault:
         raise said.fault
-    if not stays:
-        finish_waiting(ctx, home, said.task.id, as_json=as_json)
+    if not stays and not as_json:
+        status = finish_waiting(home, task_id, as_json=False)
+    ctx.exit(status)

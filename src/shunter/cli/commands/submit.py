@@ -17,6 +17,7 @@ from ...wire.errors import ShunterError
 from ...wire.messages import PROMPT_LIMIT_BYTES
 from ..durations import DURATION
 from ..output import emit, json_option, say, view_record
+from ..receipt import Receipt
 from ..text import visible
 
 FIRST_PUSH_LIMIT_S = 60.0
@@ -98,29 +99,32 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     given["include"] = given["include"] or None
     own = {name: given.pop(name) for name in ("title", "no_wait", "publish_branch")}
     ask = SubmitAsk(prompt, given=given, **own)
-    submitted = submit_task(home, ask)
-    for warning in submitted.warnings:
-        click.echo(f"shunter: {visible(warning)}", err=True)
-    task_id = submitted.task.id
-    stays = not wait or submitted.fault is not None
-    try:
+    receipt = Receipt()
+    submitted = submit_task(home, ask, before_store=receipt.hold)
+    task_id, stays = submitted.task.id, not wait or submitted.fault is not None
+    status, hint = 0, f"do not submit it again; shunter status {task_id}"
+    with receipt.told(f"task {task_id}", hint=hint, fault=submitted.fault):
+        tell_warnings(submitted.warnings)
         if not as_json:
             say(task_id)
         elif stays:
             emit(submitted.task)
-        sys.stdout.flush()
-    except OSError as exc:
-        text = f"task {task_id} is stored and goes on, but its id could not be written: {exc.strerror}"
-        raise ShunterError("IO", text, hint=f"do not submit it again; shunter status {task_id}") from exc
+        else:  # the id stands in the record of the end
+            status = finish_waiting(home, task_id, as_json=True)
     if submitted.fault:
         raise submitted.fault
-    if stays:
-        return
-    finish_waiting(ctx, home, task_id, as_json=as_json)
+    if not stays and not as_json:
+        status = finish_waiting(home, task_id, as_json=False)
+    ctx.exit(status)
 
 
-def finish_waiting(ctx: click.Context, home: Home, task_id: str, *, as_json: bool) -> None:
-    """Wait for the task's turn, show its result, and end with the agent's status."""
+def tell_warnings(warnings: tuple[str, ...]) -> None:
+    for warning in warnings:
+        click.echo(f"shunter: {visible(warning)}", err=True)
+
+
+def finish_waiting(home: Home, task_id: str, *, as_json: bool) -> int:
+    """Wait for the task's turn and show its result; the agent's exit status."""
     view = wait_for(home, [task_id], timeout_s=None)[0]
     if view.push is not None:
         from ...service.actions import wait_push  # what asks hosts is not loaded by a submit that only stores
@@ -134,7 +138,7 @@ def finish_waiting(ctx: click.Context, home: Home, task_id: str, *, as_json: boo
 
         say(render_result(view, home))
     assert view.turn is not None
-    ctx.exit(exit_status_of(view.turn) or push_status_of(view.push))
+    return exit_status_of(view.turn) or push_status_of(view.push)
 
 
 def read_prompt(prompt: str | None, prompt_file: Path | None) -> bytes:
