@@ -46,6 +46,8 @@ LEAST_PROCESSES = 24  # supervisor, helper, and git with a thread for each core
 START_LIMIT_S = 10.0
 CLOCK_LIMIT_S = 5.0
 # Locks or execution fail there, or every file takes a hundred times as long (9p and drvfs are Windows drives in WSL).
+LARGEST_ZONE_H = 14
+ZONE_SLACK_S = 60.0  # a clock that was set by hand, by a person who looked at another one
 FOREIGN = ("9p", "drvfs", "v9fs", "vboxsf", "vmhgfs", "cifs", "smb3", "smbfs", "ncpfs", "afs")
 NETWORK = ("nfs", "nfs4", "glusterfs", "ceph", "lustre")
 
@@ -165,8 +167,16 @@ def clock(theirs: float, asked_at: float, answered_at: float) -> Finding:
     off_s = max(asked_at - theirs, theirs - answered_at, 0.0)
     way = "behind" if theirs < asked_at else "ahead of"
     words = "as here" if off_s < 0.5 else f"{off_s:.1f} s {way} this one"
-    remedy = "timedatectl set-ntp true, there or here" if off_s > CLOCK_LIMIT_S else None
-    return Finding("clock", None if remedy else True, words, remedy)
+    if off_s <= CLOCK_LIMIT_S:
+        return Finding("clock", True, words)
+    remedy = "timedatectl set-ntp true, there or here"
+    hours = round(off_s / 3600)
+    if 1 <= hours <= LARGEST_ZONE_H and abs(off_s - hours * 3600) <= ZONE_SLACK_S:
+        words += ", so one of them takes local time for UTC"
+        remedy = (
+            "where `date -u` is wrong: timedatectl set-local-rtc 0, then set-ntp true; a second system keeps UTC, too"
+        )
+    return Finding("clock", None, words, remedy)
 
 
 def _survival(client: HostClient, proof: Proof) -> Finding:

@@ -178,3 +178,10 @@ def test_which_file_systems_a_data_root_may_be_on(facts, fine):
 def test_the_clock_is_compared_within_what_the_call_took(theirs, words, ok):
     found = clock(theirs, 100.0, 100.5)
     assert words in found.found and found.ok is ok
+
+
+@pytest.mark.parametrize(("off_s", "is_a_zone"), [(7200.0, True), (-3630.0, True), (5400.0, False), (86400.0, False)])
+def test_a_clock_that_is_whole_hours_off_is_told_from_one_that_drifted(off_s, is_a_zone):
+    found = clock(100.0 + off_s, 100.0, 100.0)
+    assert found.ok is None and ("takes local time for UTC" in found.found) is is_a_zone
+    assert ("set-local-rtc 0" in found.remedy) is is_a_zone and "set-ntp true" in found.remedy
