@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..wire.errors import ShunterError
@@ -64,6 +65,11 @@ RUN = (
     'x or __import__("runpy").run_path(p,run_name="__main__");'
     "from shunter.host.main import main;main()"
 )
+# Where the data root is and the id that it has, with nothing made there. a = [data root]
+LOOK = (
+    BEGIN + 'p=os.path.join(d,"host_id");i=open(p).read(99).strip() if os.path.isfile(p) else None;'
+    "print();print(json.dumps([d,i]))"
+)
 # All that a data root may hold; what else is in it is somebody's.
 OURS = (
     *("bin", "lib", "run", "mirrors", "tasks", "jobs", "signals", "locks", "login_env", "agents.json", "host_id"),
@@ -101,6 +107,12 @@ PURGE = (
     'print();print(("removed what shunter had in "+d+"; other files there stay" if y else "removed "+d) if k'
     ' else "nothing was there")'
 )
+
+
+@dataclass(frozen=True, slots=True)
+class DataRoot:
+    path: str
+    host_id: str | None  # None: no helper was ever there
 
 
 class SshTransport:
@@ -179,6 +191,15 @@ class SshTransport:
             if exc.code != "HOST_KEY":
                 raise
             raise ShunterError("HOST_KEY", exc.text + self._fingerprint(), hint=exc.hint) from exc
+
+    def look(self) -> DataRoot:
+        """The data root there, before anything of ours runs or is made. Raises what `run` does."""
+        told = self.run(self.line(LOOK, [self.data_root])).strip().rpartition(b"\n")[2]
+        try:
+            path, host_id = json.loads(told)
+        except (ValueError, TypeError) as exc:
+            raise ShunterError("PROTOCOL", f"host {self.name} told no data root: {told[:200]!r}") from exc
+        return DataRoot(str(path), host_id if isinstance(host_id, str) and host_id else None)
 
     def _fingerprint(self) -> str:
         """What the host shows, in the words of `ssh -v`; empty when that cannot be had."""

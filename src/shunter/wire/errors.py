@@ -30,6 +30,7 @@ CODES: Dict[str, Code] = {
     "AGENT_UNKNOWN": Code(64, False, "No agent has that name."),
     "AGENT_OPTION": Code(64, False, "The chosen agent does not know that option."),
     "HOST_UNKNOWN": Code(64, False, "No host has that name."),
+    "HOST_DUPLICATE": Code(64, False, "The host is the same machine and data root as another one of the pool."),
     "TASK_UNKNOWN": Code(64, False, "No task has that id."),
     "TASK_AMBIGUOUS": Code(64, False, "The id is the beginning of several tasks."),
     "TASK_BUSY": Code(64, False, "The task has a turn that is not over."),

@@ -17,7 +17,7 @@ from shunter.fleet.client import HostClient
 from shunter.fleet.inventory import add_host_entry
 from shunter.fleet.ssh import SshTransport, socket_options
 from shunter.service.home import Home
-from shunter.service.pool import observe_pool
+from shunter.service.pool import acquaint, observe_pool
 from shunter.service.proof import clock, file_system, prove_host
 from shunter.wire.messages import Nothing, Proof, Sleeper, Slept, Tidied, TidyAsk
 
@@ -61,6 +61,15 @@ def test_fifty_looks_at_the_pool_open_one_connection(home, lab):
         found = {host.name: host for host in observe_pool(Home(), refresh=True)}
         assert found["one"].state == "ready"
     assert lab.hosts["one"].connections() - before <= 1
+
+
+def test_a_host_that_never_answered_is_asked_who_it_is_once(home, lab):
+    join(home, lab, "one")
+    assert set(acquaint(home)) == {"one"}
+    before = lab.hosts["one"].connections()
+    assert acquaint(home)["one"].hello is not None
+    assert lab.hosts["one"].connections() == before
+    assert not home.places.host_data_root.exists()  # nothing ever ran on this machine
 
 
 def test_a_host_that_hangs_delays_the_others_by_the_limit_alone(home, lab, monkeypatch):

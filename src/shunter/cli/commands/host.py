@@ -10,19 +10,9 @@ import click
 
 from ...service.actions import undelivered_on
 from ...service.home import Home
-from ...service.onboard import (
-    AddAsk,
-    add_host,
-    check_host,
-    drain_host,
-    enable_host,
-    look_at_contents,
-    purge_host,
-    refuse_removal,
-    remove_host,
-    set_up_host,
-)
+from ...service.onboard import AddAsk, add_host, check_host, drain_host, enable_host, set_up_host
 from ...service.proof import Finding
+from ...service.removal import look_at_contents, purge_host, refuse_removal, remove_host
 from ...wire.errors import ShunterError
 from ..output import emit, json_option, say
 from ..text import coloured, count, visible
@@ -189,7 +179,7 @@ def _tell_change(name: str, state: str, words: str, *, changed: bool, as_json: b
 @click.option("--discard", is_flag=True, help="With --purge: also results that are not at home yet.")
 @json_option
 def remove(name: str, purge: bool, yes: bool, discard: bool, as_json: bool) -> None:
-    """Take a host out of the pool. Refused while turns run there.
+    """Take a host out of the pool. Refused while turns run there or wait for it alone.
 
     Its tasks stay, but cannot be continued or fetched any more. What shunter left there stays too, unless --purge:
     that shows it, asks, and removes it before the entry goes.

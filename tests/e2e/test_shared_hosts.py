@@ -1,0 +1,112 @@
+"""One account and data root that one pool has under several names."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+
+import pytest
+from pool_world import Pool, text_of
+from ssh_lab import SSHD
+
+pytestmark = [
+    pytest.mark.skipif(SSHD is None or shutil.which("ssh") is None, reason="no OpenSSH server here"),
+    pytest.mark.timeout(180),
+]
+
+
+@pytest.fixture
+def pool(tmp_path):
+    (tmp_path / "pool").mkdir()
+    made = Pool(tmp_path / "pool")
+    yield made
+    made.close()
+
+
+def join(pool, world, host, *words, status=0):
+    """`host add` of the lab's host in that home, with one data root for all."""
+    place = () if host.is_own_user else ("--data-root", str(pool.root_of(host)))
+    command = shlex.join(pool.lab.ssh_command)
+    return text_of(world.run("host", "add", host.name, "--ssh-command", command, *place, *words, status=status))
+
+
+def introduce_as(pool, host, name: str) -> None:
+    """A second name of ssh for the same account."""
+    block = pool.lab.config.read_text().split(f"Host {host.name}\n")[1].split("Host ")[0]
+    with pool.lab.config.open("a") as config:
+        config.write(f"Host {name}\n{block}")
+
+
+def call_too(pool, host, name: str, *, first: bool) -> None:
+    """Write an entry of that name by hand, beside that of the host, which `host add` would refuse."""
+    introduce_as(pool, host, name)
+    text = pool.world.config.read_text()
+    head, begin, entry = text.rpartition("[[hosts]]")
+    own = entry.replace(f'name = "{host.name}"', f'name = "{name}"').replace(f'ssh = "{host.name}"', f'ssh = "{name}"')
+    blocks = [begin + own, begin + entry] if first else [begin + entry, begin + own]
+    pool.world.config.write_text(head + "\n".join(blocks))
+
+
+class TestTwoNames:
+    def test_a_second_name_is_not_taken_in(self, pool):
+        host = pool.a_host("mini")
+        join(pool, pool.world, host)
+        before = pool.world.config.read_text()
+        introduce_as(pool, host, "tun")
+        command = shlex.join(pool.lab.ssh_command)
+        place = () if host.is_own_user else ("--data-root", str(pool.root_of(host)))
+        told = text_of(pool.world.run("host", "add", "tun", "--ssh-command", command, *place, status=64))
+        assert "HOST_DUPLICATE" in told and "as mini" in told and "--data-root" in told
+        assert pool.world.config.read_text() == before and set(pool.hosts()) == {"local", "mini"}
+        elsewhere = str(pool.root_of(host)) + "-too"
+        told = text_of(pool.world.run("host", "add", "tun", "--ssh-command", command, "--data-root", elsewhere))
+        assert "tun is ready" in told
+        pool.world.run("host", "remove", "tun", "--purge", "--yes")
+
+    def test_the_first_of_the_configuration_keeps_the_machine_and_everybody_says_so(self, pool):
+        host = pool.a_host("alpha")
+        join(pool, pool.world, host, "--slots", "2")
+        call_too(pool, host, "tun", first=True)
+        world = pool.world
+        shown = pool.hosts("--refresh")
+        assert (shown["tun"]["state"], shown["tun"]["slots"]) == ("ready", 2)
+        assert (shown["alpha"]["state"], shown["alpha"]["slots"]) == ("duplicate", 0)
+        assert "as tun" in shown["alpha"]["reason"] and "shunter host remove alpha" in shown["alpha"]["hint"]
+        told = text_of(world.run("host", "check", "alpha", status=69))
+        assert "FAILED  machine" in told and "as tun" in told
+        assert "FAILED" not in text_of(world.run("host", "check", "tun"))
+        for words in ((), ("--no-wait",)):
+            told = text_of(world.run("submit", "-a", "exec:true", "x", "--host", "alpha", *words, status=64))
+            assert "HOST_DUPLICATE" in told and "--host tun" in told
+        (found,) = world.wait(world.submit("echo x > x.txt", "--host", "tun"), status=0)
+        assert found["host"] == "tun"
+
+    def test_a_task_that_waits_for_a_name_that_lost_its_machine_is_told_of(self, pool):
+        host = pool.a_host("alpha")
+        join(pool, pool.world, host)
+        world = pool.world
+        world.run("host", "drain", "alpha")
+        task = world.submit("true", "--host", "alpha")
+        call_too(pool, host, "tun", first=True)
+        pool.hosts("--refresh")
+        assert "same machine as tun" in world.out("status", task)
+        told = text_of(world.run("wait", task, "--timeout", "1s", status=70))
+        assert "waits for host alpha alone, which is the same machine as tun" in told
+
+
+class TestPinned:
+    def test_a_host_that_tasks_wait_for_is_not_removed_and_one_that_has_gone_is_told_of(self, pool):
+        join(pool, pool.world, pool.a_host("mini"))
+        world = pool.world
+        world.run("host", "drain", "mini")
+        task = world.submit("true", "--host", "mini")
+        told = text_of(world.run("host", "remove", "mini", status=64))
+        assert "TASK_BUSY" in told and f"shunter cancel {task}" in told
+        with_it = world.config.read_text()
+        world.config.write_text(with_it.rpartition("[[hosts]]")[0])
+        assert "mini:        it is not in the pool" in world.out("status", task)
+        told = text_of(world.run("wait", task, "--timeout", "1s", status=70))
+        assert "waits for host mini alone, which is not in the pool" in told
+        world.config.write_text(with_it)
+        world.run("cancel", task)
+        world.run("host", "remove", "mini")
