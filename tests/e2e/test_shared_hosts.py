@@ -1,11 +1,13 @@
-"""One account and data root that one pool has under several names."""
+"""One account and data root that serves several homes, or that one pool has under several names."""
 
 from __future__ import annotations
 
 import shlex
 import shutil
+import signal
 
 import pytest
+from e2e_world import World, eventually, kill, quoted
 from pool_world import Pool, text_of
 from ssh_lab import SSHD
 
@@ -19,6 +21,15 @@ pytestmark = [
 def pool(tmp_path):
     (tmp_path / "pool").mkdir()
     made = Pool(tmp_path / "pool")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def other(tmp_path):
+    """Another operator's home."""
+    (tmp_path / "other").mkdir()
+    made = World(tmp_path / "other")
     yield made
     made.close()
 
@@ -45,6 +56,83 @@ def call_too(pool, host, name: str, *, first: bool) -> None:
     own = entry.replace(f'name = "{host.name}"', f'name = "{name}"').replace(f'ssh = "{host.name}"', f'ssh = "{name}"')
     blocks = [begin + own, begin + entry] if first else [begin + entry, begin + own]
     pool.world.config.write_text(head + "\n".join(blocks))
+
+
+def end_unheard(pool, world, host, *words) -> str:
+    """A task whose turn ended on its host while nobody of its home was at work."""
+    go = pool.shared / "go"
+    task = world.submit(f"while [ ! -e {quoted(str(go))} ]; do sleep 0.05; done; echo x > x.txt", *words)
+    eventually(lambda: world.json("status", task)["phrase"] == "running")
+    for pid in world.dispatcher_pids():
+        kill(pid, signal.SIGKILL)
+    running = text_of(pool.world.run("host", "remove", "mini", "--purge", "--yes", "--discard", status=64))
+    assert "TASK_BUSY" in running
+    go.touch()
+    eventually(lambda: pool.ledger(host, f"SELECT 1 FROM attempt WHERE job_id = '{task}-1' AND state = 'ended'"))
+    return task
+
+
+class TestPurging:
+    def test_what_another_home_has_there_is_kept(self, pool, other):
+        host = pool.a_host("mini")
+        join(pool, pool.world, host)
+        join(pool, other, host)
+        task = end_unheard(pool, other, host, "--host", "mini")
+        told = text_of(pool.world.run("host", "remove", "mini", "--purge", "--yes", status=64))
+        assert (
+            "RESULT_UNDELIVERED" in told and f"{task} (another home's)" in told and f"of another home: {task}" in told
+        )
+        assert [each["name"] for each in pool.entries()] == ["local", "mini"]
+        (found,) = other.wait(task, status=0)
+        assert found["phrase"] == "done" and other.git("show", f"{found['ref']}:x.txt") == "x"
+        # Whether it is at the other's home nobody here knows, until it is closed.
+        assert task in text_of(pool.world.run("host", "remove", "mini", "--purge", "--yes", status=64))
+        other.run("close", task)
+        assert "removed" in text_of(pool.world.run("host", "remove", "mini", "--purge", "--yes"))
+
+    def test_what_this_home_has_there_under_another_name_is_kept(self, pool):
+        host = pool.a_host("chain")
+        join(pool, pool.world, host)
+        call_too(pool, host, "mini", first=False)
+        task = end_unheard(pool, pool.world, host, "--host", "chain")
+        told = text_of(pool.world.run("host", "remove", "mini", "--purge", "--yes", status=64))
+        assert f"{task} (this home's, as chain)" in told and f"of this home as chain: {task}" in told
+        assert "what chain runs with" in told and f"shunter fetch {task}" in told
+        (found,) = pool.world.wait(task, status=0)
+        assert found["phrase"] == "done"
+        pool.world.run("host", "remove", "mini")
+        assert "removed" in text_of(pool.world.run("host", "remove", "chain", "--purge", "--yes"))
+
+    def test_under_a_name_that_has_gone_only_what_is_not_at_home_counts(self, pool):
+        host = pool.a_host("mini")
+        join(pool, pool.world, host, "--name", "former")
+        (found,) = pool.world.wait(pool.world.submit("echo x > x.txt", "--host", "former"), status=0)
+        pool.world.run("host", "remove", "former")
+        join(pool, pool.world, host)
+        told = text_of(pool.world.run("host", "remove", "mini", "--purge", "--yes"))
+        assert f"of this home as former: {found['id']}" in told and "removed" in told
+
+    def test_what_was_given_up_and_ended_after_all_is_kept(self, pool):
+        host = pool.a_host("mini")
+        join(pool, pool.world, host)
+        go = pool.shared / "go"
+        task = pool.world.submit(
+            f"while [ ! -e {quoted(str(go))} ]; do sleep 0.05; done; echo x > x.txt", "--host", "mini"
+        )
+        eventually(lambda: pool.world.json("status", task)["phrase"] == "running")
+        if not host.is_own_user:
+            host.kill_master()
+        host.vanish()
+        pool.world.run("reconcile", status=None)
+        eventually(lambda: pool.world.json("status", task)["phrase"] == "uncertain", limit_s=60)
+        pool.world.run("cancel", task, "--force", "mini")
+        go.touch()
+        eventually(lambda: pool.ledger(host, "SELECT 1 FROM attempt WHERE state = 'ended'"))
+        host.come_back()
+        told = text_of(pool.world.run("host", "remove", "mini", "--purge", "--yes", status=64))
+        assert f"{task} (not fetched)" in told
+        pool.world.run("host", "remove", "mini", "--purge", "--yes", "--discard")
+        assert not pool.root_of(host).exists()
 
 
 class TestTwoNames:

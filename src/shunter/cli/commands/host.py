@@ -12,7 +12,14 @@ from ...service.actions import undelivered_on
 from ...service.home import Home
 from ...service.onboard import AddAsk, add_host, check_host, drain_host, enable_host, set_up_host
 from ...service.proof import Finding
-from ...service.removal import look_at_contents, purge_host, refuse_removal, remove_host
+from ...service.removal import (
+    Inventory,
+    purge_host,
+    refuse_purge,
+    refuse_removal,
+    remove_host,
+    take_inventory,
+)
 from ...wire.errors import ShunterError
 from ..output import emit, json_option, say
 from ..text import coloured, count, visible
@@ -182,7 +189,8 @@ def remove(name: str, purge: bool, yes: bool, discard: bool, as_json: bool) -> N
     """Take a host out of the pool. Refused while turns run there or wait for it alone.
 
     Its tasks stay, but cannot be continued or fetched any more. What shunter left there stays too, unless --purge:
-    that shows it, asks, and removes it before the entry goes.
+    that shows it, asks, and removes it before the entry goes. Tasks of another home or under another name of the
+    machine, and results that are not at home, are removed with --discard only.
     """
     if purge and as_json and not yes:
         raise ShunterError("USAGE", "with --json nobody is asked", hint="add --yes to --purge, or leave out --json")
@@ -196,15 +204,38 @@ def remove(name: str, purge: bool, yes: bool, discard: bool, as_json: bool) -> N
     if alone:
         click.echo(f"shunter: results on {name} alone, which cannot be fetched any more: {' '.join(alone)}", err=True)
     if purge:
-        there = look_at_contents(home, entry)
-        tell(f"{there.data_root} on {name}: {there.bytes >> 20} MB")
-        tell(f"  {count(len(there.tasks), 'task')}: {' '.join(there.tasks) or 'none'}")
-        tell(f"  {count(len(there.mirrors), 'mirror')}: {' '.join(there.mirrors) or 'none'}")
+        there = take_inventory(home, entry)
+        for line in _told(there, name):
+            tell(visible(line))
+        if not discard:
+            refuse_purge(entry, there)
         if not yes:
             click.confirm("Remove it? What was not fetched is lost", abort=True)
+            there = take_inventory(home, entry)  # others may have come while the question stood
+            if not discard:
+                refuse_purge(entry, there)
         tell(visible(purge_host(home, entry)))
     removed = remove_host(home, name)
     if as_json:
         emit({"name": name, "removed": removed, "purged": purge})
     else:
         say(f"{name} is out of the pool" if removed else f"{name} is there without an entry; nothing was changed")
+
+
+def _told(there: Inventory, name: str) -> list[str]:
+    found = there.contents
+    tasks = [held.task_id for held in found.tasks]
+    lines = [
+        f"{found.data_root} on {name}: {found.bytes >> 20} MB",
+        f"  {count(len(tasks), 'task')}: {' '.join(tasks) or 'none'}",
+    ]
+    if there.foreign:
+        lines.append(f"    of another home: {' '.join(there.foreign)}")
+    lines += [f"    of this home as {other}: {' '.join(ids)}" for other, ids in there.namesakes.items()]
+    if there.unfetched:
+        lines.append(f"    not fetched: {' '.join(there.unfetched)}")
+    if there.loose:
+        lines.append(f"    with something in the workspace alone: {' '.join(there.loose)}")
+    lines.append(f"  {count(len(found.mirrors), 'mirror')}: {' '.join(found.mirrors) or 'none'}")
+    lines += [f"  {other} of the pool has the same data root" for other in there.shared_with]
+    return lines
