@@ -198,3 +198,49 @@ class TestPinned:
         world.config.write_text(with_it)
         world.run("cancel", task)
         world.run("host", "remove", "mini")
+
+
+class TestDataRoots:
+    def running(self, pool, host) -> str:
+        """A task that ends with a file `go`, and whose dispatcher is dead."""
+        go = pool.shared / "go"
+        go.unlink(missing_ok=True)
+        script = f"while [ ! -e {quoted(str(go))} ]; do sleep 0.05; done; echo x > x.txt"
+        task = pool.world.submit(script, "--host", host.name)
+        eventually(lambda: pool.world.json("status", task)["phrase"] == "running")
+        for pid in pool.world.dispatcher_pids():
+            kill(pid, signal.SIGKILL)
+        return task
+
+    def test_one_that_has_gone_with_open_turns_is_not_made_anew_unasked(self, pool):
+        host = pool.a_host("mini")
+        join(pool, pool.world, host)
+        world, root = pool.world, pool.root_of(host)
+        task = self.running(pool, host)
+        aside = root.with_name("aside")
+        root.rename(aside)
+        shown = pool.hosts("--refresh")["mini"]
+        assert shown["state"] == "unknown" and "not there any more" in shown["reason"], shown
+        assert "1 turn of yours is open there" in shown["reason"] and "--new-data-root" in shown["hint"]
+        told = text_of(world.run("host", "setup", "mini", status=69))
+        assert "FAILED  data root" in told and "--new-data-root" in told and not root.exists()
+        aside.rename(root)
+        assert "mini is ready" in text_of(world.run("host", "setup", "mini"))
+        (pool.shared / "go").touch()
+        (found,) = world.wait(task, status=0)
+        assert found["phrase"] == "done"
+
+    def test_on_the_operators_word_it_is_made_anew_and_its_turns_are_lost(self, pool):
+        host = pool.a_host("mini")
+        join(pool, pool.world, host)
+        world, root = pool.world, pool.root_of(host)
+        task = self.running(pool, host)
+        root.rename(root.with_name("aside"))
+        assert "mini is ready" in text_of(world.run("host", "setup", "mini", "--new-data-root"))
+        (found,) = world.wait(task, status=70)
+        assert found["phrase"] == "lost"
+        (pool.shared / "go").touch()
+        shutil.rmtree(root)
+        assert "--new-data-root" not in pool.hosts("--refresh")["mini"]["hint"]
+        assert "mini is ready" in text_of(world.run("host", "setup", "mini"))
+        assert pool.hosts("--refresh")["mini"]["state"] == "ready"

@@ -45,6 +45,7 @@ OPTIONS = (
 ACCEPT_NEW_KEY = ("StrictHostKeyChecking=accept-new",)
 OWN_CONNECTION = ("ControlMaster=no", "ControlPath=none")
 MISSING = "SHUNTER-HELPER-MISSING"
+NO_ROOT = "SHUNTER-DATA-ROOT-MISSING"
 OLD_PYTHON = "SHUNTER-PYTHON-OLD"
 PYTHON = re.compile(r"[A-Za-z0-9/._+~-]+\Z")
 # What each of them begins with: a = its values, the first of them the data root or null; d = the data root.
@@ -58,7 +59,8 @@ BEGIN = (
 # a = [data root, file name, digest, words...]; git appends the repository's path as the last argument.
 RUN = (
     BEGIN + 'l=os.path.join(d,"lib",a[2]);p=os.path.join(d,"bin",a[1]);'
-    'os.path.exists(p) or (print("SHUNTER-HELPER-MISSING "+p,flush=True),sys.exit(69));'
+    f'os.path.exists(p) or (print(("{MISSING} " if os.path.exists(os.path.join(d,"host_id")) else "{NO_ROOT} ")+p,'
+    "flush=True),sys.exit(69));"
     'sys.argv=[p,a[3],"--data-root",d]+a[4:]+sys.argv[2:];'
     'os.environ["SHUNTER_HELPER_DIGEST"]=a[2];'
     "x=os.path.isdir(l);sys.path.insert(0,l if x else p);"
@@ -169,6 +171,9 @@ class SshTransport:
         if MISSING.encode() in output:
             text = f"host {self.name}: the helper of this version is not installed there"
             return ShunterError("HOST_OUTDATED", text, hint=f"shunter host setup {self.name}")
+        if NO_ROOT.encode() in output:
+            text = f"host {self.name}: its data root is not there, or it is empty"
+            return ShunterError("DATA_ROOT_MISSING", text, hint=f"shunter host setup {self.name}")
         if FOREIGN.encode() in output:
             text = f"host {self.name}: {self.data_root or 'the data root'} holds files that are not shunter's"
             return ShunterError("CONFIG_INVALID", text, hint="give it a directory of its own: data_root, --data-root")

@@ -25,7 +25,7 @@ from ..wire.ids import is_host_name
 from ..wire.messages import Facts, FactsAsk, Tidied, TidyAsk
 from .home import Home
 from .originproof import prove_origin
-from .pool import acquaint
+from .pool import acquaint, gone_root
 from .proof import Finding, prove_host
 from .stops import find_account_stops
 from .twins import holders_of, known_twins, twin_remedy
@@ -180,8 +180,13 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def set_up_host(home: Home, name: str, tell: Tell, *, accept_new_key: bool = False) -> bool:
-    """Copy the helper, make the data root, prove the host. True when nothing is missing."""
+def set_up_host(
+    home: Home, name: str, tell: Tell, *, accept_new_key: bool = False, new_data_root: bool = False
+) -> bool:
+    """Copy the helper, make the data root, prove the host. True when nothing is missing.
+
+    `new_data_root`: also where the former one is gone and turns of this home are open in it.
+    """
     entry = home.host(name)
     transport = make_transport(entry.config, home.places, extra=ACCEPT_NEW_KEY if accept_new_key else ())
     fine = True
@@ -194,6 +199,10 @@ def set_up_host(home: Home, name: str, tell: Tell, *, accept_new_key: bool = Fal
     if isinstance(transport, SshTransport):
         try:
             transport.reach()
+            gone = None if new_data_root else _gone_with_turns(home, name, transport)
+            if gone is not None:
+                tell(gone)
+                return False
             root = transport.install()
         except ShunterError as exc:
             tell(Finding("helper", False, f"{exc.code}: {exc.text}", exc.hint))
@@ -207,6 +216,16 @@ def set_up_host(home: Home, name: str, tell: Tell, *, accept_new_key: bool = Fal
         if finding.ok is False:
             failed.append(finding.what)
     return _judge(home, name, failed) and fine
+
+
+def _gone_with_turns(home: Home, name: str, transport: SshTransport) -> Finding | None:
+    """A data root with open turns of this home that is not there: a new one beside it would have them lost."""
+    turns = [turn for turn in home.store.open_turns(waiting=False) if turn.host == name] if home.was_used else []
+    root = _look(transport) if turns else None
+    if root is None or root.host_id is not None:
+        return None
+    words, remedy = gone_root(name, root.path, open_turns=len(turns))
+    return Finding("data root", False, words, remedy)
 
 
 def _prove(home: Home, entry: HostEntry) -> Iterator[Finding]:

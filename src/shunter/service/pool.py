@@ -173,6 +173,10 @@ def load_use(home: Home) -> tuple[dict[str, Drain], list[Turn]]:
 def _status(host: HostConfig, view: HostView, known: Observation | None, earlier: Facts | None) -> HostStatus:
     facts = known.facts if known else None
     state, reason = state_of(view, known)
+    hint = known.hint if known is not None and state in ("unknown", "untrusted", "outdated") else None
+    if known is not None and known.error_code == "DATA_ROOT_MISSING" and state == "unknown" and known.hello is not None:
+        words, hint = gone_root(host.name, known.hello.data_root, open_turns=view.slots_used)
+        reason = f"{known.error_code}: {words}"
     agents = None
     if facts is not None and view.agents is not None:
         agents = tuple(sorted(name for name in view.agents if name not in COMMANDS and not name.endswith(ANY_PROFILE)))
@@ -180,7 +184,7 @@ def _status(host: HostConfig, view: HostView, known: Observation | None, earlier
         name=host.name,
         state=state,
         reason=reason,
-        hint=known.hint if known is not None and state in ("unknown", "untrusted", "outdated") else None,
+        hint=hint,
         ssh=host.ssh,
         slots=host.slots,
         slots_used=view.slots_used,
@@ -196,11 +200,21 @@ def _status(host: HostConfig, view: HostView, known: Observation | None, earlier
     )
 
 
+def gone_root(name: str, path: str, *, open_turns: int) -> tuple[str, str]:
+    """Of a data root that was there before: what is to be said, and what helps."""
+    words = f"the data root {path} is not there any more, or it is empty"
+    back = "put it back (is its disk mounted?), or begin anew"
+    if not open_turns:
+        return words, f"{back}: shunter host setup {name}"
+    turns = "1 turn of yours is" if open_turns == 1 else f"{open_turns} turns of yours are"
+    return f"{words}; {turns} open there", f"{back} and lose them: shunter host setup {name} --new-data-root"
+
+
 def state_of(view: HostView, known: Observation | None) -> tuple[str, str | None]:
     """One word and its reason; what lasts comes before what passes."""
     if not view.enabled:
         return "disabled", "switched off in the configuration"
-    if view.outdated:
+    if view.outdated or (known is not None and known.error_code == "DATA_ROOT_MISSING" and known.hello is None):
         return "outdated", view.unreached
     if known is not None and not view.reachable and known.error_code == "HOST_KEY":
         return "untrusted", view.unreached

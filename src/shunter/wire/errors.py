@@ -51,6 +51,7 @@ CODES: Dict[str, Code] = {
     "HOST_KEY": Code(69, False, "The host's key is not known, or it changed; a person has to look."),
     "HOST_AUTH": Code(69, False, "The host did not let us in."),
     "HOST_OUTDATED": Code(69, False, "The host lacks the helper of this version; run its set-up."),
+    "DATA_ROOT_MISSING": Code(69, False, "The host's data root is not there, or it is empty."),
     "HOST_INCAPABLE": Code(69, False, "The host lacks something that the job needs."),
     "STORE_UNAVAILABLE": Code(69, True, "The store could not be opened."),
     "STORE_NEWER": Code(69, False, "The store was written by a newer version; nothing was changed."),

@@ -110,15 +110,16 @@ def add(
 @command.command("setup")
 @click.argument("name")
 @click.option("--accept-new-key", is_flag=True, help="Trust its host key, when no other is known.")
+@click.option("--new-data-root", is_flag=True, help="Although the former one is gone with turns that are open in it.")
 @json_option
 @click.pass_context
-def setup(ctx: click.Context, name: str, accept_new_key: bool, as_json: bool) -> None:
+def setup(ctx: click.Context, name: str, accept_new_key: bool, new_data_root: bool, as_json: bool) -> None:
     """Install the helper of this version on a host and prove the host.
 
     Needed once after each change of shunter's version. Harmless while turns run: they keep the helper they have.
     """
     found, tell = teller(as_json)
-    set_up_host(Home(), name, tell, accept_new_key=accept_new_key)
+    set_up_host(Home(), name, tell, accept_new_key=accept_new_key, new_data_root=new_data_root)
     _end(ctx, found, name, again=f"shunter host setup {name}", as_json=as_json)
 
 
