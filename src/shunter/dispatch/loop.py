@@ -142,7 +142,6 @@ class Dispatcher:
         self.config = config
         self.hosts = open_hosts(config, places, self._heard, everything=True)  # turns may still run on a disabled one
         self.observer = Observer(places, lambda: self.words.put("facts"))
-        self.claimable = {host.name for host in config.hosts if host.enabled}
         self.config_seen = state_of(places.config_file)
         self.driver = Driver(
             store, places, self.hosts, on_boundary=on_boundary, facts_of=self._facts_of, rule_of=self._rule
@@ -216,10 +215,9 @@ class Dispatcher:
         # In place: the driver holds the same table. Hosts that turns still run on stay until those are settled.
         self.config = config
         self.hosts.update(open_hosts(config, self.places, self._heard, known=self.hosts, everything=True))
-        self.claimable = {host.name for host in config.hosts if host.enabled}
 
     def _claim(self, under_way: list[Turn]) -> None:
-        entries = [entry for name, entry in self.hosts.items() if name in self.claimable]
+        entries = [self.hosts[host.name] for host in self.config.hosts if host.enabled]
         used = Counter(turn.host for turn in under_way)
         free_slots = sum(max(0, entry.config.slots - used[entry.name]) for entry in entries)
         if not free_slots:

@@ -18,6 +18,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..wire.errors import ShunterError
@@ -46,6 +47,7 @@ OPTIONS = (
 ACCEPT_NEW_KEY = ("StrictHostKeyChecking=accept-new",)
 OWN_CONNECTION = ("ControlMaster=no", "ControlPath=none")
 MISSING = "SHUNTER-HELPER-MISSING"
+NO_ROOT = "SHUNTER-DATA-ROOT-MISSING"
 OLD_PYTHON = "SHUNTER-PYTHON-OLD"
 PYTHON = re.compile(r"[A-Za-z0-9/._+~-]+\Z")
 # What each of them begins with: a = its values, the first of them the data root or null; d = the data root.
@@ -59,12 +61,18 @@ BEGIN = (
 # a = [data root, file name, digest, words...]; git appends the repository's path as the last argument.
 RUN = (
     BEGIN + 'l=os.path.join(d,"lib",a[2]);p=os.path.join(d,"bin",a[1]);'
-    'os.path.exists(p) or (print("SHUNTER-HELPER-MISSING "+p,flush=True),sys.exit(69));'
+    f'os.path.exists(p) or (print(("{MISSING} " if os.path.exists(os.path.join(d,"host_id")) else "{NO_ROOT} ")+p,'
+    "flush=True),sys.exit(69));"
     'sys.argv=[p,a[3],"--data-root",d]+a[4:]+sys.argv[2:];'
     'os.environ["SHUNTER_HELPER_DIGEST"]=a[2];'
     "x=os.path.isdir(l);sys.path.insert(0,l if x else p);"
     'x or __import__("runpy").run_path(p,run_name="__main__");'
     "from shunter.host.main import main;main()"
+)
+# Where the data root is and the id that it has, with nothing made there. a = [data root]
+LOOK = (
+    BEGIN + 'p=os.path.join(d,"host_id");i=open(p).read(99).strip() if os.path.isfile(p) else None;'
+    "print();print(json.dumps([d,i]))"
 )
 # All that a data root may hold; what else is in it is somebody's.
 OURS = (
@@ -103,6 +111,12 @@ PURGE = (
     'print();print(("removed what shunter had in "+d+"; other files there stay" if y else "removed "+d) if k'
     ' else "nothing was there")'
 )
+
+
+@dataclass(frozen=True, slots=True)
+class DataRoot:
+    path: str
+    host_id: str | None  # None: no helper was ever there
 
 
 class SshTransport:
@@ -159,6 +173,9 @@ class SshTransport:
         if MISSING.encode() in output:
             text = f"host {self.name}: the helper of this version is not installed there"
             return ShunterError("HOST_OUTDATED", text, hint=f"shunter host setup {self.name}")
+        if NO_ROOT.encode() in output:
+            text = f"host {self.name}: its data root is not there, or it is empty"
+            return ShunterError("DATA_ROOT_MISSING", text, hint=f"shunter host setup {self.name}")
         if FOREIGN.encode() in output:
             text = f"host {self.name}: {self.data_root or 'the data root'} holds files that are not shunter's"
             return ShunterError("CONFIG_INVALID", text, hint="give it a directory of its own: data_root, --data-root")
@@ -213,6 +230,15 @@ class SshTransport:
             if exc.code != "HOST_KEY":
                 raise
             raise ShunterError("HOST_KEY", exc.text + self._fingerprint(), hint=exc.hint) from exc
+
+    def look(self) -> DataRoot:
+        """The data root there, before anything of ours runs or is made. Raises what `run` does."""
+        told = self.run(self.line(LOOK, [self.data_root])).strip().rpartition(b"\n")[2]
+        try:
+            path, host_id = json.loads(told)
+        except (ValueError, TypeError) as exc:
+            raise ShunterError("PROTOCOL", f"host {self.name} told no data root: {told[:200]!r}") from exc
+        return DataRoot(str(path), host_id if isinstance(host_id, str) and host_id else None)
 
     def _fingerprint(self) -> str:
         """What the host shows, in the words of `ssh -v`; empty when that cannot be had."""

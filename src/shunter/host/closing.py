@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
 from ..wire.codec import loads
 from ..wire.errors import ShunterError
-from ..wire.messages import CloseAsk, Closed, End
+from ..wire.messages import CloseAsk, Closed, End, Publication
 from .durable import remove
 from .flock import hold_lock
 from .layout import Layout
@@ -44,19 +44,27 @@ def close_task(layout: Layout, ledger: Ledger, ask: CloseAsk) -> Closed:
     return Closed(removed=not kept, kept=tuple(kept))
 
 
-def _require_delivered(layout: Layout, ask: CloseAsk, attempts: List[Dict[str, Any]]) -> None:
+def last_publication(attempts: List[Dict[str, Any]]) -> Optional[Publication]:
+    """Of a task's attempts, in the order of acceptance. Raises LEDGER_DAMAGED."""
     for row in reversed(attempts):
-        end = loads(End, row["end"], where="ledger", code="LEDGER_DAMAGED")
-        if end.publication is not None:
-            if end.publication.head_oid != ask.delivered_oid:
-                text = f"home has {ask.delivered_oid}, the last turn published {end.publication.head_oid}"
-                raise ShunterError("RESULT_UNDELIVERED", text, hint="shunter fetch, or close --discard")
-            if end.publication.left_out:
-                text = "only in the workspace: " + "; ".join(end.publication.left_out[:5])
-                hint = f"look into {layout.workspace(ask.task_id)}, then shunter close --discard"
-                raise ShunterError("RESULT_UNDELIVERED", text, hint=hint)
-            return
-    if attempts and os.path.isdir(layout.workspace(ask.task_id)):
+        if row["end"] is not None:
+            publication = loads(End, row["end"], where="ledger", code="LEDGER_DAMAGED").publication
+            if publication is not None:
+                return publication
+    return None
+
+
+def _require_delivered(layout: Layout, ask: CloseAsk, attempts: List[Dict[str, Any]]) -> None:
+    published = last_publication(attempts)
+    if published is not None:
+        if published.head_oid != ask.delivered_oid:
+            text = f"home has {ask.delivered_oid}, the last turn published {published.head_oid}"
+            raise ShunterError("RESULT_UNDELIVERED", text, hint="shunter fetch, or close --discard")
+        if published.left_out:
+            text = "only in the workspace: " + "; ".join(published.left_out[:5])
+            hint = f"look into {layout.workspace(ask.task_id)}, then shunter close --discard"
+            raise ShunterError("RESULT_UNDELIVERED", text, hint=hint)
+    elif attempts and os.path.isdir(layout.workspace(ask.task_id)):
         raise ShunterError(
             "RESULT_UNDELIVERED", "no turn of this task published its work", hint="shunter close --discard"
         )

@@ -429,6 +429,9 @@ class Ledger:
         rows = self.rows("SELECT * FROM task WHERE task_id = ?", task_id)
         return dict(rows[0]) if rows else None
 
+    def open_tasks(self) -> List[str]:
+        return [row["task_id"] for row in self.rows("SELECT task_id FROM task WHERE closed_at IS NULL")]
+
     def attempts_of(self, task_id: str) -> List[Dict[str, Any]]:
         """In the order of acceptance."""
         sql = "SELECT * FROM attempt WHERE job_id GLOB ? AND state <> 'tombstoned' ORDER BY accepted_at, attempt_id"

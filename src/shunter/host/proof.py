@@ -17,7 +17,8 @@ from typing import List, Optional, Tuple
 
 from ..wire.errors import ShunterError
 from ..wire.ids import checked_id
-from ..wire.messages import Contents, Proof, ProofRef, Sleeper, Slept, Tidied
+from ..wire.messages import Contents, HeldTask, Proof, ProofRef, Sleeper, Slept, Tidied
+from .closing import last_publication
 from .detached import lingers, spawn_detached
 from .durable import remove
 from .flock import hold_lock
@@ -252,10 +253,23 @@ def contents(layout: Layout, ledger: Ledger) -> Contents:
                 size += os.lstat(os.path.join(directory, name)).st_blocks * 512
             except OSError:
                 continue
+    there = (name for name in os.listdir(os.path.join(layout.root, "tasks")) if not name.startswith("."))
+    tasks = {*there, *ledger.open_tasks()}
     return Contents(
         data_root=layout.root,
         bytes=size,
-        tasks=tuple(sorted(os.listdir(os.path.join(layout.root, "tasks")))),
+        tasks=tuple(_held(layout, ledger, task_id) for task_id in sorted(tasks)),
         mirrors=tuple(sorted(n for n in os.listdir(os.path.join(layout.root, "mirrors")) if not n.startswith("."))),
         running=tuple(ledger.accepted_attempts()),
     )
+
+
+def _held(layout: Layout, ledger: Ledger, task_id: str) -> HeldTask:
+    attempts = ledger.attempts_of(task_id)
+    try:
+        published = last_publication(attempts)
+    except ShunterError:  # what cannot be read is nobody's to throw away unasked
+        return HeldTask(task_id, None, loose=True)
+    if published is not None:
+        return HeldTask(task_id, published.head_oid, loose=bool(published.left_out))
+    return HeldTask(task_id, None, loose=bool(attempts) and os.path.isdir(layout.workspace(task_id)))

@@ -62,6 +62,8 @@ def decide_placement(row: Row, hosts: Sequence[HostView], *, now: float) -> Plac
             fit.append(host)
         else:
             rejected[host.name] = reason
+    if row.pinned_host is not None and all(host.name != row.pinned_host for host in hosts):
+        rejected[row.pinned_host] = Reason("HOST_UNKNOWN", f"it is not in the pool: shunter cancel {row.task_id}")
     best = min(fit, key=lambda host: rank_key(row, host), default=None)
     return Placement(host=best.name if best else None, rejected=tuple(sorted(rejected.items())))
 
@@ -134,13 +136,25 @@ def rank_key(row: Row, host: HostView) -> tuple[bool, bool, bool, int, bool, int
 
 
 def find_duplicates(hosts: Sequence[HostView]) -> Mapping[str, Reason]:
-    """Hosts that cannot be told apart by name, and names that mean the same machine: the first name keeps it."""
+    """Hosts that cannot be told apart by name, and names that mean the same machine."""
     names = Counter(host.name for host in hosts)
     found = {name: Reason("DUPLICATE", "several hosts have this name") for name, times in names.items() if times > 1}
+    alone = [host for host in hosts if host.name not in found]
+    for name, first in find_twins(alone).items():
+        found[name] = Reason("DUPLICATE", f"it is the same machine as {first}")
+    return found
+
+
+def find_twins(hosts: Sequence[HostView]) -> Mapping[str, str]:
+    """Names that mean another one's machine and data root, with the name that keeps it: the first of the enabled ones.
+
+    `hosts` come in the configuration's order, so that the answer stays the same until somebody changes that.
+    """
     owner: dict[str, str] = {}
-    for host in sorted(hosts, key=lambda host: host.name):
-        if host.host_id is not None and host.name not in found:
+    found: dict[str, str] = {}
+    for host in hosts:
+        if host.host_id is not None and host.enabled:
             first = owner.setdefault(host.host_id, host.name)
             if first != host.name:
-                found[host.name] = Reason("DUPLICATE", f"it is the same machine as {first}")
+                found[host.name] = first
     return found

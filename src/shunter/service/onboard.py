@@ -1,4 +1,4 @@
-"""Taking hosts into the pool and out of it: add, set up, drain, enable, remove. Each may be repeated.
+"""Taking hosts into the pool and looking after them: add, set up, check, drain, enable. Each may be repeated.
 
 `add` reaches the machine, writes its entry, then sets it up; a second run finds what the first one did and goes on. A
 host whose proof failed is held back by a drain in the name of set-up, which the next proof that holds takes away.
@@ -18,16 +18,17 @@ from ..fleet.client import HostClient
 from ..fleet.config import HostConfig, load_config
 from ..fleet.forms import FormError, ssh_target
 from ..fleet.forms import tags as known_tags
-from ..fleet.inventory import add_host_entry, remove_host_entry, update_host_entry
-from ..fleet.observations import forget_observation
-from ..fleet.ssh import ACCEPT_NEW_KEY, SshTransport
+from ..fleet.inventory import add_host_entry, update_host_entry
+from ..fleet.ssh import ACCEPT_NEW_KEY, DataRoot, SshTransport
 from ..wire.errors import ShunterError
 from ..wire.ids import is_host_name
-from ..wire.messages import Contents, Facts, FactsAsk, Nothing, Tidied, TidyAsk
+from ..wire.messages import Facts, FactsAsk, Tidied, TidyAsk
 from .home import Home
 from .originproof import prove_origin
+from .pool import acquaint, gone_root
 from .proof import Finding, prove_host
 from .stops import find_account_stops
+from .twins import holders_of, known_twins, twin_remedy
 
 FORMER_HELPERS_KEPT_S = 7 * 86400.0
 
@@ -79,7 +80,9 @@ def add_host(home: Home, ask: AddAsk, tell: Tell) -> HostConfig:
     assert isinstance(transport, SshTransport)
     transport.reach()
     tell(Finding("connection", True, f"ssh {ask.target} works"))
-    if entry is None:  # from the moment that it is in the pool until the proof holds
+    if entry is None:
+        _refuse_known_machine(home, ask, transport)
+        # From the moment that it is in the pool until the proof holds.
         home.store.drain_host(wanted.name, actor=SETUP, reason="it was never proved", now=time.time())
     try:
         _write_entry(home, ask, entry, wanted, tell)
@@ -90,6 +93,24 @@ def add_host(home: Home, ask: AddAsk, tell: Tell) -> HostConfig:
     home.config = load_config(home.places)
     set_up_host(home, wanted.name, tell)
     return wanted
+
+
+def _refuse_known_machine(home: Home, ask: AddAsk, transport: SshTransport) -> None:
+    """HOST_DUPLICATE when the pool has that machine and data root under another name. Nothing is made there for it."""
+    root = _look(transport)
+    names = holders_of(home, root.host_id, acquaint(home)) if root is not None and root.host_id is not None else []
+    if root is not None and names:
+        text = f"{ask.target} is the same machine and data root ({root.path}) as {names[0]}, which is in the pool"
+        hint = f"--data-root for a second one there; on a copy of its disk, first: rm {root.path}/host_id"
+        raise ShunterError("HOST_DUPLICATE", text, hint=hint)
+
+
+def _look(transport: SshTransport) -> DataRoot | None:
+    """None: it could not be looked at, which set-up tells better."""
+    try:
+        return transport.look()
+    except ShunterError:
+        return None
 
 
 def _existing(home: Home, ask: AddAsk) -> HostConfig | None:
@@ -159,8 +180,13 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def set_up_host(home: Home, name: str, tell: Tell, *, accept_new_key: bool = False) -> bool:
-    """Copy the helper, make the data root, prove the host. True when nothing is missing."""
+def set_up_host(
+    home: Home, name: str, tell: Tell, *, accept_new_key: bool = False, new_data_root: bool = False
+) -> bool:
+    """Copy the helper, make the data root, prove the host. True when nothing is missing.
+
+    `new_data_root`: also where the former one is gone and turns of this home are open in it.
+    """
     entry = home.host(name)
     transport = make_transport(entry.config, home.places, extra=ACCEPT_NEW_KEY if accept_new_key else ())
     fine = True
@@ -173,6 +199,10 @@ def set_up_host(home: Home, name: str, tell: Tell, *, accept_new_key: bool = Fal
     if isinstance(transport, SshTransport):
         try:
             transport.reach()
+            gone = None if new_data_root else _gone_with_turns(home, name, transport)
+            if gone is not None:
+                tell(gone)
+                return False
             root = transport.install()
         except ShunterError as exc:
             tell(Finding("helper", False, f"{exc.code}: {exc.text}", exc.hint))
@@ -181,11 +211,35 @@ def set_up_host(home: Home, name: str, tell: Tell, *, accept_new_key: bool = Fal
         note(Finding("helper", True, f"{transport.helper.name} is in {root}/bin"))
         _tidy(HostClient(transport), note)
     failed = []
-    for finding in prove_host(entry, home.places):
+    for finding in _prove(home, entry):
         note(finding)
         if finding.ok is False:
             failed.append(finding.what)
     return _judge(home, name, failed) and fine
+
+
+def _gone_with_turns(home: Home, name: str, transport: SshTransport) -> Finding | None:
+    """A data root with open turns of this home that is not there: a new one beside it would have them lost."""
+    turns = [turn for turn in home.store.open_turns(waiting=False) if turn.host == name] if home.was_used else []
+    root = _look(transport) if turns else None
+    if root is None or root.host_id is not None:
+        return None
+    words, remedy = gone_root(name, root.path, open_turns=len(turns))
+    return Finding("data root", False, words, remedy)
+
+
+def _prove(home: Home, entry: HostEntry) -> Iterator[Finding]:
+    """The host by itself, then beside the others of the pool."""
+    was_reached = True
+    for finding in prove_host(entry, home.places):
+        was_reached = was_reached and (finding.what, finding.ok) != ("reached", False)
+        yield finding
+    if was_reached:
+        acquaint(home)
+        first = known_twins(home).get(entry.name)
+        if first is not None:
+            words = f"the same one, with the same data root, as {first}"
+            yield Finding("machine", False, words, twin_remedy(entry.name, first))
 
 
 def _tidy(client: HostClient, note: Tell) -> None:
@@ -221,7 +275,7 @@ def check_host(home: Home, name: str, tell: Tell, *, origin: str | None = None) 
     """
     fine = True
     entry = home.host(name)
-    for finding in chain(prove_host(entry, home.places), prove_origin(entry, home.places, origin)):
+    for finding in chain(_prove(home, entry), prove_origin(entry, home.places, origin)):
         fine = fine and finding.ok is not False
         tell(finding)
     if fine:
@@ -270,48 +324,3 @@ def enable_host(home: Home, name: str, *, actor: str) -> bool:
         raise ShunterError("CONFIG_INVALID", f"host {name} is switched off in the configuration", hint=hint)
     _wake(home)
     return done
-
-
-def refuse_removal(home: Home, name: str) -> HostEntry:
-    """The entry, unless turns run there or it is the last one. Raises TASK_BUSY with their tasks."""
-    entry = home.host(name)
-    if home.was_used:
-        turns = [turn for turn in home.store.open_turns(waiting=False) if turn.host == name]
-        running = sorted({turn.task_id for turn in turns})
-        if running:
-            hint = f"shunter host drain {name}, then wait: shunter wait {' '.join(running)}"
-            unheard = sorted({turn.task_id for turn in turns if turn.uncertain})
-            if unheard:
-                hint += f"; if it never answers again: shunter cancel {' '.join(unheard)} --force {name}"
-            raise ShunterError("TASK_BUSY", f"turns run on {name}: {', '.join(running)}", hint=hint)
-    return entry
-
-
-def look_at_contents(home: Home, entry: HostEntry) -> Contents:
-    """What `remove --purge` would remove. Raises TASK_BUSY when something runs there, for whichever home."""
-    del home
-    try:
-        found: Contents = entry.client.call("host.contents", Nothing())
-    finally:
-        entry.client.close()
-    if found.running:
-        text = f"attempts run on {entry.name}: {', '.join(found.running)}"
-        raise ShunterError("TASK_BUSY", text, hint="wait until they are over, or cancel their tasks")
-    return found
-
-
-def remove_host(home: Home, name: str) -> bool:
-    """Take the entry out of the configuration. False when only the built-in `local` had that name."""
-    removed = remove_host_entry(home.places, name)
-    forget_observation(home.places, name)
-    if home.was_used:
-        home.store.enable_host(name, actor="removal", now=time.time())
-    return removed
-
-
-def purge_host(home: Home, entry: HostEntry) -> str:
-    """Remove the data root as a whole; what was done, in words. Only for hosts reached by ssh."""
-    transport = make_transport(entry.config, home.places)
-    if not isinstance(transport, SshTransport):
-        raise ShunterError("USAGE", "--purge is for hosts reached by ssh", hint=f"rm -rf {home.places.host_data_root}")
-    return transport.purge()

@@ -5,18 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import replace
 
 from ..agents.table import COMMANDS
 from ..dispatch.hosts import ANY_PROFILE, HostEntry, memory_budget_mb, open_hosts, probe_host, reached_as, view_host
 from ..fleet.config import HostConfig
 from ..fleet.observations import Observation, asking, failed, load_observations, record_observation
+from ..fleet.transport import LocalTransport
 from ..model.records import Drain, Row, Turn
-from ..policy.placement import HostView, Placement, decide_placement
+from ..policy.placement import HostView, Placement, decide_placement, find_twins
 from ..wire.errors import ShunterError
 from ..wire.messages import Facts
 from ..wire.record import dataclass
 from .home import Home
 from .stops import find_account_stops
+from .twins import twin_remedy
 
 ASKED_AT_ONCE = 16
 LIMIT_S = 5.0  # for all hosts together; a slow link needs two seconds for its first connection
@@ -25,7 +28,7 @@ INSIST_LIMIT_S = 15.0  # with --refresh: longer than ssh's own ConnectTimeout
 
 @dataclass(frozen=True)
 class HostStatus:
-    """One host for people and programs. state: ready, full, drained, disabled, unknown, untrusted,
+    """One host for people and programs. state: ready, full, drained, disabled, duplicate, unknown, untrusted,
     outdated, unfit."""
 
     name: str
@@ -33,7 +36,7 @@ class HostStatus:
     reason: str | None
     hint: str | None
     ssh: str | None
-    slots: int
+    slots: int  # 0 for a duplicate: its machine is counted under the other name
     slots_used: int  # by turns of this home
     tags: tuple[str, ...]
     memory_budget_mb: int | None
@@ -49,19 +52,44 @@ class HostStatus:
 def observe_pool(home: Home, *, refresh: bool = False) -> list[HostStatus]:
     """Facts at most two seconds old; one process asks, others wait for what it finds. In the configuration's order."""
     before = load_observations(home.places)
-    seen = before
     entries = open_hosts(home.config, home.places, everything=True)
-    if _due(entries, seen, refresh=refresh):
-        started = time.time()
-        with asking(home.places, limit_s=INSIST_LIMIT_S if refresh else LIMIT_S) as mine:
-            seen = load_observations(home.places)
-            due = _due(entries, seen, refresh=refresh, since=started)
-            if mine and due:
-                found = _ask(due, seen, insists=refresh)
-                for each in found.values():
-                    record_observation(home.places, each)
-                seen = {**seen, **found}
-    return pool_status(home, seen, before)
+    return pool_status(home, _look_at(home, entries, before, refresh=refresh), before)
+
+
+def acquaint(home: Home) -> dict[str, Observation]:
+    """What was last seen of the pool, with those asked that never answered: then it is known which are one machine."""
+    seen = load_observations(home.places)
+    strangers = {
+        name: entry
+        for name, entry in open_hosts(home.config, home.places).items()
+        if (name not in seen or seen[name].reached_as != reached_as(entry.config) or seen[name].hello is None)
+        and _may_have_id(entry)
+    }
+    return _look_at(home, strangers, seen, refresh=False)
+
+
+def _may_have_id(entry: HostEntry) -> bool:
+    """False for this machine while nothing ever ran on it: no helper is started to find that out."""
+    transport = entry.client.transport
+    return not isinstance(transport, LocalTransport) or (transport.data_root / "host_id").exists()
+
+
+def _look_at(
+    home: Home, entries: Mapping[str, HostEntry], seen: dict[str, Observation], *, refresh: bool
+) -> dict[str, Observation]:
+    """What is known of the pool once those of the entries were asked whose facts are old."""
+    if not _due(entries, seen, refresh=refresh):
+        return seen
+    started = time.time()
+    with asking(home.places, limit_s=INSIST_LIMIT_S if refresh else LIMIT_S) as mine:
+        seen = load_observations(home.places)
+        due = _due(entries, seen, refresh=refresh, since=started)
+        if mine and due:
+            found = _ask(due, seen, insists=refresh)
+            for each in found.values():
+                record_observation(home.places, each)
+            seen = {**seen, **found}
+    return seen
 
 
 def _due(
@@ -106,17 +134,32 @@ def pool_status(
     home: Home, seen: Mapping[str, Observation], before: Mapping[str, Observation] | None = None
 ) -> list[HostStatus]:
     drains, turns = load_use(home)
+    views = [_view(home, host, seen, drains, turns) for host in home.config.hosts]
+    twins = find_twins(views)
     found = []
-    for host in home.config.hosts:
+    for host, view in zip(home.config.hosts, views, strict=True):
         known = seen.get(host.name)
         if known is not None and known.reached_as != reached_as(host):
             known = None
-        used = sum(1 for turn in turns if turn.host == host.name)
-        stops = find_account_stops(home, host.name, turns)
-        view = view_host(host, known, drains.get(host.name), home.config.agents, slots_used=used, stops=stops)
         earlier = (before or {}).get(host.name)
-        found.append(_status(host, view, known, earlier.facts if earlier else None))
+        status = _status(host, view, known, earlier.facts if earlier else None)
+        first = twins.get(host.name)
+        if first is not None:
+            reason = f"it is the same machine and data root as {first}"
+            status = replace(
+                status, state="duplicate", reason=reason, hint=twin_remedy(host.name, first), slots=0, stopped=()
+            )
+        found.append(status)
     return found
+
+
+def _view(
+    home: Home, host: HostConfig, seen: Mapping[str, Observation], drains: Mapping[str, Drain], turns: list[Turn]
+) -> HostView:
+    used = sum(1 for turn in turns if turn.host == host.name)
+    stops = find_account_stops(home, host.name, turns)
+    known, drain = seen.get(host.name), drains.get(host.name)
+    return view_host(host, known, drain, home.config.agents, slots_used=used, stops=stops)
 
 
 def load_use(home: Home) -> tuple[dict[str, Drain], list[Turn]]:
@@ -130,6 +173,10 @@ def load_use(home: Home) -> tuple[dict[str, Drain], list[Turn]]:
 def _status(host: HostConfig, view: HostView, known: Observation | None, earlier: Facts | None) -> HostStatus:
     facts = known.facts if known else None
     state, reason = state_of(view, known)
+    hint = known.hint if known is not None and state in ("unknown", "untrusted", "outdated") else None
+    if known is not None and known.error_code == "DATA_ROOT_MISSING" and state == "unknown" and known.hello is not None:
+        words, hint = gone_root(host.name, known.hello.data_root, open_turns=view.slots_used)
+        reason = f"{known.error_code}: {words}"
     agents = None
     if facts is not None and view.agents is not None:
         agents = tuple(sorted(name for name in view.agents if name not in COMMANDS and not name.endswith(ANY_PROFILE)))
@@ -137,7 +184,7 @@ def _status(host: HostConfig, view: HostView, known: Observation | None, earlier
         name=host.name,
         state=state,
         reason=reason,
-        hint=known.hint if known is not None and state in ("unknown", "untrusted", "outdated") else None,
+        hint=hint,
         ssh=host.ssh,
         slots=host.slots,
         slots_used=view.slots_used,
@@ -153,11 +200,21 @@ def _status(host: HostConfig, view: HostView, known: Observation | None, earlier
     )
 
 
+def gone_root(name: str, path: str, *, open_turns: int) -> tuple[str, str]:
+    """Of a data root that was there before: what is to be said, and what helps."""
+    words = f"the data root {path} is not there any more, or it is empty"
+    back = "put it back (is its disk mounted?), or begin anew"
+    if not open_turns:
+        return words, f"{back}: shunter host setup {name}"
+    turns = "1 turn of yours is" if open_turns == 1 else f"{open_turns} turns of yours are"
+    return f"{words}; {turns} open there", f"{back} and lose them: shunter host setup {name} --new-data-root"
+
+
 def state_of(view: HostView, known: Observation | None) -> tuple[str, str | None]:
     """One word and its reason; what lasts comes before what passes."""
     if not view.enabled:
         return "disabled", "switched off in the configuration"
-    if view.outdated:
+    if view.outdated or (known is not None and known.error_code == "DATA_ROOT_MISSING" and known.hello is None):
         return "outdated", view.unreached
     if known is not None and not view.reachable and known.error_code == "HOST_KEY":
         return "untrusted", view.unreached
@@ -187,15 +244,5 @@ def explain_row(home: Home, row: Row) -> Placement:
     """Why each host does not take the row now (X14): from what was last seen, no host is asked."""
     seen = load_observations(home.places)
     drains, turns = load_use(home)
-    views = [
-        view_host(
-            host,
-            seen.get(host.name),
-            drains.get(host.name),
-            home.config.agents,
-            slots_used=sum(1 for turn in turns if turn.host == host.name),
-            stops=find_account_stops(home, host.name, turns),
-        )
-        for host in home.config.hosts
-    ]
+    views = [_view(home, host, seen, drains, turns) for host in home.config.hosts]
     return decide_placement(row, views, now=time.time())

@@ -14,8 +14,9 @@ from pathlib import Path
 
 from ..agents.table import COMMANDS, MODULES, load
 from ..agents.versions import doubt_version
-from ..dispatch.hosts import LEAST_FREE_MB, HostEntry, make_transport, sandbox_names
+from ..dispatch.hosts import LEAST_FREE_MB, HostEntry, make_transport, reached_as, sandbox_names
 from ..fleet.client import HostClient
+from ..fleet.observations import answered, record_observation
 from ..fleet.places import Places
 from ..fleet.ssh import OWN_CONNECTION
 from ..git.transfer import Transfer, fetch_result, held_result_ref, push_base
@@ -45,6 +46,8 @@ GOOD_DISK_MB = 1024  # less is told; below LEAST_FREE_MB the host takes no turns
 LEAST_PROCESSES = 24  # supervisor, helper, and git with a thread for each core
 START_LIMIT_S = 10.0
 CLOCK_LIMIT_S = 5.0
+LARGEST_ZONE_H = 14
+ZONE_SLACK_S = 60.0  # a clock that was set by hand, by a person who looked at another one
 # Locks or execution fail there, or every file takes a hundred times as long (9p and drvfs are Windows drives in WSL).
 FOREIGN = ("9p", "drvfs", "v9fs", "vboxsf", "vmhgfs", "cifs", "smb3", "smbfs", "ncpfs", "afs")
 NETWORK = ("nfs", "nfs4", "glusterfs", "ceph", "lustre")
@@ -64,7 +67,7 @@ def prove_host(entry: HostEntry, places: Places) -> Iterator[Finding]:
     """Findings as they come. Uses connections of its own, so that a logout is one."""
     client = open_client(entry, places)
     try:
-        yield from _prove(entry, client)
+        yield from _prove(entry, client, places)
     finally:
         client.close()
 
@@ -74,7 +77,7 @@ def open_client(entry: HostEntry, places: Places) -> HostClient:
     return HostClient(make_transport(entry.config, places, extra=OWN_CONNECTION))
 
 
-def _prove(entry: HostEntry, client: HostClient) -> Iterator[Finding]:
+def _prove(entry: HostEntry, client: HostClient, places: Places) -> Iterator[Finding]:
     started = time.monotonic()
     try:
         hello = client.session().hello
@@ -86,6 +89,7 @@ def _prove(entry: HostEntry, client: HostClient) -> Iterator[Finding]:
     except ShunterError as exc:
         yield Finding("reached", False, f"{exc.code}: {exc.text}", exc.hint)
         return
+    record_observation(places, answered(entry.name, reached_as(entry.config), hello, facts, now=time.time()))
     what = f"helper {hello.version} started in {took_s:.1f} s, data root {hello.data_root}"
     yield Finding("reached", took_s <= START_LIMIT_S, what, "look at its load, and at what its login shell starts")
     noise = client.session().noise
@@ -165,8 +169,16 @@ def clock(theirs: float, asked_at: float, answered_at: float) -> Finding:
     off_s = max(asked_at - theirs, theirs - answered_at, 0.0)
     way = "behind" if theirs < asked_at else "ahead of"
     words = "as here" if off_s < 0.5 else f"{off_s:.1f} s {way} this one"
-    remedy = "timedatectl set-ntp true, there or here" if off_s > CLOCK_LIMIT_S else None
-    return Finding("clock", None if remedy else True, words, remedy)
+    if off_s <= CLOCK_LIMIT_S:
+        return Finding("clock", True, words)
+    remedy = "timedatectl set-ntp true, there or here"
+    hours = round(off_s / 3600)
+    if 1 <= hours <= LARGEST_ZONE_H and abs(off_s - hours * 3600) <= ZONE_SLACK_S:
+        words += ", so one of them takes local time for UTC"
+        remedy = (
+            "where `date -u` is wrong: timedatectl set-local-rtc 0, then set-ntp true; a second system keeps UTC, too"
+        )
+    return Finding("clock", None, words, remedy)
 
 
 def _survival(client: HostClient, proof: Proof) -> Finding:

@@ -28,6 +28,7 @@ from .actions import settle_waiting
 from .home import Home
 from .stops import account_of, warn_stopped
 from .submit import checked_prompt, requirements_of
+from .twins import refuse_twin
 
 RETOLD_CHARACTERS = 4000  # of each earlier prompt and summary
 
@@ -168,6 +169,7 @@ def _refuse_hopeless(home: Home, task: Task, turns: Sequence[Turn]) -> None:
         text = f"task {task.id} had {had} follow-ups, and --max-followups allows {limit}"
         raise ShunterError("FOLLOWUP_LIMIT", text, hint="submit a new task from its branch with --base")
     home.host(task.host)  # its workspace is there and nowhere else
+    refuse_twin(home, task.host)
 
 
 def _require_session(task: Task, turns: Sequence[Turn], brief: Brief) -> None:

@@ -9,6 +9,7 @@ from ..agents.table import is_command_line
 from ..dispatch.stops import NO_STOPS, Stops, find_stops, retry_rule
 from ..model.records import Task, Turn
 from .home import Home
+from .twins import known_twins
 
 if TYPE_CHECKING:
     from ..fleet.config import HostConfig
@@ -55,4 +56,7 @@ def warn_stopped(home: Home, task: Task) -> tuple[str, ...]:
     pin = task.host or task.pinned_host
     hosts = [host for host in home.config.hosts if host.enabled and pin in (None, host.name)]
     stopped = find_stopped(home, account_of(task), hosts)
-    return tuple(stopped.values()) if len(stopped) == len(hosts) else ()
+    if not stopped:
+        return ()
+    twins = known_twins(home)
+    return tuple(stopped.values()) if all(host.name in stopped or host.name in twins for host in hosts) else ()

@@ -29,6 +29,7 @@ from ..wire.messages import PROMPT_LIMIT_BYTES, Limits
 from .delivery import capabilities_of, check_delivery, refuse_incapable, warn_incapable, wished_delivery
 from .home import Home
 from .stops import account_named, account_of, find_stopped, warn_stopped
+from .twins import refuse_twin
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,7 @@ def submit_task(home: Home, ask: SubmitAsk, *, before_store: Callable[[], object
     wanted_host = config.value("defaults.host")
     if wanted_host is not None:
         refuse_disabled(home, wanted_host)
+        refuse_twin(home, wanted_host)
     rev, wip = wanted_base(config)
     if not wip and config.source("defaults.include") == COMMAND_LINE:
         hint = (

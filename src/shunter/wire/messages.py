@@ -121,12 +121,21 @@ class Tidied:
 
 
 @dataclass(frozen=True)
+class HeldTask:
+    """A task that is not closed on a host, of whichever home."""
+
+    task_id: str
+    head_oid: Optional[str]  # what its last turn published; None: no turn did
+    loose: bool  # something of it stands in the workspace alone
+
+
+@dataclass(frozen=True)
 class Contents:
     """What shunter has on a host."""
 
     data_root: str
     bytes: int
-    tasks: Tuple[str, ...]
+    tasks: Tuple[HeldTask, ...]
     mirrors: Tuple[str, ...]
     running: Tuple[str, ...]
 

@@ -17,7 +17,7 @@ from shunter.fleet.client import HostClient
 from shunter.fleet.inventory import add_host_entry
 from shunter.fleet.ssh import SshTransport, socket_options
 from shunter.service.home import Home
-from shunter.service.pool import observe_pool
+from shunter.service.pool import acquaint, observe_pool
 from shunter.service.proof import clock, file_system, prove_host
 from shunter.wire.messages import Nothing, Proof, Sleeper, Slept, Tidied, TidyAsk
 
@@ -61,6 +61,15 @@ def test_fifty_looks_at_the_pool_open_one_connection(home, lab):
         found = {host.name: host for host in observe_pool(Home(), refresh=True)}
         assert found["one"].state == "ready"
     assert lab.hosts["one"].connections() - before <= 1
+
+
+def test_a_host_that_never_answered_is_asked_who_it_is_once(home, lab):
+    join(home, lab, "one")
+    assert set(acquaint(home)) == {"one"}
+    before = lab.hosts["one"].connections()
+    assert acquaint(home)["one"].hello is not None
+    assert lab.hosts["one"].connections() == before
+    assert not home.places.host_data_root.exists()  # nothing ever ran on this machine
 
 
 def test_a_host_that_hangs_delays_the_others_by_the_limit_alone(home, lab, monkeypatch):
@@ -178,3 +187,10 @@ def test_which_file_systems_a_data_root_may_be_on(facts, fine):
 def test_the_clock_is_compared_within_what_the_call_took(theirs, words, ok):
     found = clock(theirs, 100.0, 100.5)
     assert words in found.found and found.ok is ok
+
+
+@pytest.mark.parametrize(("off_s", "is_a_zone"), [(7200.0, True), (-3630.0, True), (5400.0, False), (86400.0, False)])
+def test_a_clock_that_is_whole_hours_off_is_told_from_one_that_drifted(off_s, is_a_zone):
+    found = clock(100.0 + off_s, 100.0, 100.0)
+    assert found.ok is None and ("takes local time for UTC" in found.found) is is_a_zone
+    assert ("set-local-rtc 0" in found.remedy) is is_a_zone and "set-ntp true" in found.remedy

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from shunter.model.records import Requirements, Row
 from shunter.policy.claim import plan_claims
-from shunter.policy.placement import HostView, decide_placement, rank_key, reason_against
+from shunter.policy.placement import HostView, decide_placement, find_twins, rank_key, reason_against
 
 NOW = 1000.0
 
@@ -107,8 +107,20 @@ def test_two_hosts_of_one_name_are_both_refused():
 
 def test_two_names_of_one_machine_count_once():
     found = placed(a_row(), a_host("b", host_id="m"), a_host("a", host_id="m"))
-    assert found.host == "a"
-    assert found.rejected[0][1].words == "it is the same machine as a"
+    assert found.host == "b"
+    assert found.rejected[0][1].words == "it is the same machine as b"
+
+
+def test_of_two_names_of_one_machine_the_first_keeps_it_whatever_it_does():
+    two = [a_host("b", host_id="m", reachable=False, held_back="drained"), a_host("a", host_id="m")]
+    assert find_twins(two) == {"a": "b"}
+    assert find_twins([replace(two[0], enabled=False), two[1]]) == {}
+    assert placed(a_row(pinned_host="a"), *two).host is None
+
+
+def test_a_task_that_is_pinned_to_a_host_outside_of_the_pool_is_told_so():
+    rejected = dict(placed(a_row(pinned_host="gone"), a_host("a")).rejected)
+    assert rejected["gone"].code == "HOST_UNKNOWN" and "shunter cancel" in rejected["gone"].words
 
 
 def claims(rows, *hosts):
@@ -231,6 +243,8 @@ def test_who_was_left_out_fits_nowhere_any_more(rows, hosts):
 def test_the_order_in_which_hosts_are_named_changes_nothing(rows, hosts, random_):
     mixed = hosts[:]
     random_.shuffle(mixed)
+    if find_twins(hosts) or find_twins(mixed):
+        return  # of two names of one machine the first counts
     if len({host.name for host in hosts}) == len(hosts):
         assert plan_claims(rows, hosts, now=NOW) == plan_claims(rows, mixed, now=NOW)
     for row in rows:

@@ -10,19 +10,16 @@ import click
 
 from ...service.actions import undelivered_on
 from ...service.home import Home
-from ...service.onboard import (
-    AddAsk,
-    add_host,
-    check_host,
-    drain_host,
-    enable_host,
-    look_at_contents,
+from ...service.onboard import AddAsk, add_host, check_host, drain_host, enable_host, set_up_host
+from ...service.proof import Finding
+from ...service.removal import (
+    Inventory,
     purge_host,
+    refuse_purge,
     refuse_removal,
     remove_host,
-    set_up_host,
+    take_inventory,
 )
-from ...service.proof import Finding
 from ...wire.errors import ShunterError
 from ..output import emit, json_option, say
 from ..text import coloured, count, visible
@@ -113,15 +110,16 @@ def add(
 @command.command("setup")
 @click.argument("name")
 @click.option("--accept-new-key", is_flag=True, help="Trust its host key, when no other is known.")
+@click.option("--new-data-root", is_flag=True, help="Although the former one is gone with turns that are open in it.")
 @json_option
 @click.pass_context
-def setup(ctx: click.Context, name: str, accept_new_key: bool, as_json: bool) -> None:
+def setup(ctx: click.Context, name: str, accept_new_key: bool, new_data_root: bool, as_json: bool) -> None:
     """Install the helper of this version on a host and prove the host.
 
     Needed once after each change of shunter's version. Harmless while turns run: they keep the helper they have.
     """
     found, tell = teller(as_json)
-    set_up_host(Home(), name, tell, accept_new_key=accept_new_key)
+    set_up_host(Home(), name, tell, accept_new_key=accept_new_key, new_data_root=new_data_root)
     _end(ctx, found, name, again=f"shunter host setup {name}", as_json=as_json)
 
 
@@ -189,10 +187,11 @@ def _tell_change(name: str, state: str, words: str, *, changed: bool, as_json: b
 @click.option("--discard", is_flag=True, help="With --purge: also results that are not at home yet.")
 @json_option
 def remove(name: str, purge: bool, yes: bool, discard: bool, as_json: bool) -> None:
-    """Take a host out of the pool. Refused while turns run there.
+    """Take a host out of the pool. Refused while turns run there or wait for it alone.
 
     Its tasks stay, but cannot be continued or fetched any more. What shunter left there stays too, unless --purge:
-    that shows it, asks, and removes it before the entry goes.
+    that shows it, asks, and removes it before the entry goes. Tasks of another home or under another name of the
+    machine, and results that are not at home, are removed with --discard only.
     """
     if purge and as_json and not yes:
         raise ShunterError("USAGE", "with --json nobody is asked", hint="add --yes to --purge, or leave out --json")
@@ -206,15 +205,38 @@ def remove(name: str, purge: bool, yes: bool, discard: bool, as_json: bool) -> N
     if alone:
         click.echo(f"shunter: results on {name} alone, which cannot be fetched any more: {' '.join(alone)}", err=True)
     if purge:
-        there = look_at_contents(home, entry)
-        tell(f"{there.data_root} on {name}: {there.bytes >> 20} MB")
-        tell(f"  {count(len(there.tasks), 'task')}: {' '.join(there.tasks) or 'none'}")
-        tell(f"  {count(len(there.mirrors), 'mirror')}: {' '.join(there.mirrors) or 'none'}")
+        there = take_inventory(home, entry)
+        for line in _told(there, name):
+            tell(visible(line))
+        if not discard:
+            refuse_purge(entry, there)
         if not yes:
             click.confirm("Remove it? What was not fetched is lost", abort=True)
+            there = take_inventory(home, entry)  # others may have come while the question stood
+            if not discard:
+                refuse_purge(entry, there)
         tell(visible(purge_host(home, entry)))
     removed = remove_host(home, name)
     if as_json:
         emit({"name": name, "removed": removed, "purged": purge})
     else:
         say(f"{name} is out of the pool" if removed else f"{name} is there without an entry; nothing was changed")
+
+
+def _told(there: Inventory, name: str) -> list[str]:
+    found = there.contents
+    tasks = [held.task_id for held in found.tasks]
+    lines = [
+        f"{found.data_root} on {name}: {found.bytes >> 20} MB",
+        f"  {count(len(tasks), 'task')}: {' '.join(tasks) or 'none'}",
+    ]
+    if there.foreign:
+        lines.append(f"    of another home: {' '.join(there.foreign)}")
+    lines += [f"    of this home as {other}: {' '.join(ids)}" for other, ids in there.namesakes.items()]
+    if there.unfetched:
+        lines.append(f"    not fetched: {' '.join(there.unfetched)}")
+    if there.loose:
+        lines.append(f"    with something in the workspace alone: {' '.join(there.loose)}")
+    lines.append(f"  {count(len(found.mirrors), 'mirror')}: {' '.join(found.mirrors) or 'none'}")
+    lines += [f"  {other} of the pool has the same data root" for other in there.shared_with]
+    return lines

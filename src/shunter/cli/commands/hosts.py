@@ -17,6 +17,7 @@ COLOURS = {
     "full": "blue",
     "drained": "yellow",
     "disabled": "dim",
+    "duplicate": "yellow",
     "outdated": "yellow",
     "unknown": "red",
     "untrusted": "red",
@@ -32,9 +33,10 @@ EVERY_S = 2.0
 def command(refresh: bool, watch: bool, as_json: bool) -> None:
     """Show the pool: each host's state and room.
 
-    ready and full take turns; drained and disabled take none because somebody said so; unknown could not be asked,
-    with what was last known; untrusted shows another host key than the one known here; outdated lacks this
-    version's helper; unfit cannot run turns. Facts are at most two seconds old, unless their age is shown.
+    ready and full take turns; drained and disabled take none because somebody said so; duplicate is another one's
+    machine and data root; unknown could not be asked, with what was last known; untrusted shows another host key than
+    the one known here; outdated lacks this version's helper; unfit cannot run turns. Facts are at most two seconds
+    old, unless their age is shown.
     """
     while True:
         found = observe_pool(Home(), refresh=refresh)

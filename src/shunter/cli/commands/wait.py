@@ -8,6 +8,7 @@ from ...model.states import Step
 from ...policy.outcome import exit_status_of, worst_status
 from ...service.home import Home
 from ...service.stops import warn_stopped
+from ...service.twins import warn_pinned
 from ...service.view import TaskView
 from ...service.waiting import is_over, wait_for
 from ..durations import DURATION
@@ -26,8 +27,8 @@ def command(ctx: click.Context, tasks: tuple[str, ...], timeout: float | None, a
     """Block until tasks are over.
 
     Prints a line whenever one changes (with --json one record a line), and tells on standard error why one does not
-    begin whose agent is stopped. The exit status is the agent's own for one task, and for several 0 or, when any
-    ended badly, 1. Ctrl-C ends the waiting, never a task.
+    begin whose agent is stopped or whose host takes no turns. The exit status is the agent's own for one task, and for
+    several 0 or, when any ended badly, 1. Ctrl-C ends the waiting, never a task.
     """
     home = Home()
     ids = [home.store.find_task(prefix).id for prefix in tasks]
@@ -39,7 +40,8 @@ def command(ctx: click.Context, tasks: tuple[str, ...], timeout: float | None, a
         else:
             say(f"{view.task.id}  {state_words(view):<12}  {visible(view.task.title)}")
         if view.turn is not None and view.turn.step == Step.WAITING:
-            new = [words for words in warn_stopped(home, view.task) if words not in warned]
+            told = (*warn_pinned(home, view.task), *warn_stopped(home, view.task))
+            new = [words for words in told if words not in warned]
             warned.update(new)
             for words in new:
                 click.echo(f"shunter: {visible(words)}", err=True)

@@ -1,0 +1,46 @@
+"""What a host says that it holds, before somebody removes the whole of it: its ledger counts as much as the files."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+
+from shunter.wire.messages import CloseAsk, Contents, HeldTask, Nothing
+
+from .world import World
+
+
+def held(world: World) -> dict[str, HeldTask]:
+    found: Contents = world.client.call("host.contents", Nothing())
+    return {each.task_id: each for each in found.tasks}
+
+
+def test_a_task_is_held_with_what_it_published_until_it_is_closed(world: World) -> None:
+    attempt, status = world.run("sh", "-c", "echo x > x.txt")
+    task_id = attempt.spec.task_id
+    assert status.end is not None and status.end.publication is not None
+    head_oid = status.end.publication.head_oid
+    assert held(world) == {task_id: HeldTask(task_id, head_oid, loose=False)}
+    world.client.call("task.close", CloseAsk(task_id, attempt.spec.project_id, head_oid, "test"))
+    assert held(world) == {}
+
+
+def test_a_task_whose_files_somebody_removed_is_held_for_its_result(world: World) -> None:
+    attempt, status = world.run("sh", "-c", "echo x > x.txt")
+    assert status.end is not None and status.end.publication is not None
+    shutil.rmtree(world.workspace(attempt).parent)
+    assert held(world)[attempt.spec.task_id].head_oid == status.end.publication.head_oid
+
+
+def test_what_was_not_published_or_cannot_be_read_is_loose(world: World) -> None:
+    one, _ = world.run("sh", "-c", "echo x > x.txt")
+    two, _ = world.run("sh", "-c", "echo y > y.txt")
+    with sqlite3.connect(world.data_root / "ledger.db", timeout=30) as ledger:
+        set_end = "UPDATE attempt SET end = {} WHERE attempt_id = ?"
+        ledger.execute(set_end.format("json_remove(end, '$.publication')"), (one.id,))
+        ledger.execute(set_end.format("'{'"), (two.id,))
+    ledger.close()
+    found = held(world)
+    assert [found[each.spec.task_id] for each in (one, two)] == [
+        HeldTask(each.spec.task_id, None, loose=True) for each in (one, two)
+    ]
