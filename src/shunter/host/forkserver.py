@@ -139,7 +139,6 @@ def start_fork_server(data_root: str, run_dir: str) -> None:
 
 
 def _serve(data_root: str, run_dir: str, over: int) -> None:
-    import gc
     import select
     import signal
     import socket
@@ -156,12 +155,15 @@ def _serve(data_root: str, run_dir: str, over: int) -> None:
     listener.bind(name + ".new")
     listener.listen(64)
     os.rename(name + ".new", name)
-    gc.freeze()
+    is_loaded = False
     poll = select.poll()
     for each in (listener.fileno(), over):
         poll.register(each, select.POLLIN)
     while all(fd != over for fd, _ in poll.poll()):
         connection, _ = listener.accept()
+        if not is_loaded:
+            is_loaded = True
+            _load_publisher()
         try:
             if os.fork() == 0:
                 listener.close()
@@ -171,6 +173,20 @@ def _serve(data_root: str, run_dir: str, over: int) -> None:
             pass  # the supervisor sees its connection closed
         connection.close()
     remove(name)
+
+
+def _load_publisher() -> None:
+    """What an end loads when it comes to that, for all forks to come; not before the first, many sessions have none."""
+    import gc
+    import zoneinfo  # noqa: F401
+
+    from ..agents import table
+    from . import ending  # noqa: F401
+
+    for name in table.MODULES:
+        table.load(name)
+    gc.set_threshold(100_000)  # a collection would touch, and so copy, the pages of all that is shared
+    gc.freeze()
 
 
 def _end(data_root: str, connection: socket) -> None:
