@@ -3,7 +3,8 @@
 It borrows objects from the user's repository and from whatever that one borrows from. Wip trees, pinned bases and
 fetched results live here, so the user's repository is written exactly once: when a result is imported.
 
-Refs: `refs/shunter/bases/<task>`, `refs/shunter/results/<task>`, `refs/shunter/kept/<task>/<n>`.
+Refs: `refs/shunter/bases/<task>`, `refs/shunter/results/<task>`, `refs/shunter/kept/<task>/<n>`, and
+`refs/shunter/kept/<task>/result-<oid>` for a result of before that the present one does not contain.
 """
 
 from __future__ import annotations
@@ -334,6 +335,19 @@ def import_result(repo: Repository, transfer: Transfer, host_name: str, task_id:
         if not _is_name_taken(repo, ref):
             break
     raise ShunterError("FETCH_FAILED", f"the result could not be imported: {reason}; {kept}")
+
+
+def keep_former(transfer: Transfer, task_id: str, former_oid: str, head_oid: str) -> str | None:
+    """Give a delivered commit that the new head does not contain a ref beside other kept work: its name.
+
+    None when the head contains it, or when it is nowhere any more. Repeating is harmless.
+    """
+    args = ["merge-base", "--is-ancestor", checked_oid(former_oid), checked_oid(head_oid)]
+    if run_git(args, git_dir=transfer.path, allowed=()).status != 1:
+        return None
+    ref = f"{kept_prefix(task_id)}result-{former_oid[:12]}"
+    write_ref(transfer.path, ref, former_oid)
+    return ref
 
 
 def import_kept(repo: Repository, transfer: Transfer, host_name: str, task_id: str) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ from .logs import log_end, lost_bytes, read_lines, read_tail
 from .publish import publish_workspace
 from .remove import remove_tree
 from .signals import Exited, read_exited
+from .status import notices_of
 from .supervisor import read_start
 from .workspace import Identity
 
@@ -64,14 +65,15 @@ WHERE_TO_LOOK = (
 def finish_attempt(layout: Layout, ledger: Ledger, spec: JobSpec, exited: Exited) -> None:
     """Harmless when somebody else did: the next turn may be at work in the workspace by then."""
     with hold_lock(layout.task_lock(spec.task_id)):
-        if spec.attempt_id in ledger.accepted_attempts():
-            _finish(layout, ledger, spec, exited)
+        row = ledger.find(spec.attempt_id)
+        if row is not None and row["state"] == "accepted":
+            _finish(layout, ledger, spec, exited, notices=notices_of(row))
     ring_sessions(layout.run, spec.attempt_id)
     remove_tree(os.path.join(layout.job(spec.attempt_id), "tmp"))
 
 
-def _finish(layout: Layout, ledger: Ledger, spec: JobSpec, exited: Exited) -> None:
-    publication, error = _publish(layout, spec)
+def _finish(layout: Layout, ledger: Ledger, spec: JobSpec, exited: Exited, *, notices: Tuple[str, ...]) -> None:
+    publication, error = _publish(layout, spec, notices)
     outcome = _judge(layout, ledger, spec, exited, publication)
     end = _end(spec, exited, outcome, publication, error, version=_version(layout, spec))
     end = changed(end, **_losses(layout.job(spec.attempt_id), exited))
@@ -100,17 +102,22 @@ def publish_again(layout: Layout, ledger: Ledger, attempt_id: str) -> None:
     spec = ledger.load_spec(attempt_id)
     with hold_lock(layout.task_lock(spec.task_id)):
         row = ledger.find(attempt_id)
-        end = loads(End, row["end"], where="ledger", code="LEDGER_DAMAGED") if row and row["end"] else None
-        if end is None or end.error_code is None:
+        if row is None or not row["end"]:
             return
-        publication, error = _publish(layout, spec)
+        end = loads(End, row["end"], where="ledger", code="LEDGER_DAMAGED")
+        if end.error_code is None:
+            return
+        publication, error = _publish(layout, spec, notices_of(row))
         if error is not None:
             raise error
         mended = changed(end, publication=publication, error_code=None, error_text=None)
         ledger.replace_publication(attempt_id, mended)
 
 
-def _publish(layout: Layout, spec: JobSpec) -> Tuple[Optional[Publication], Optional[ShunterError]]:
+def _publish(
+    layout: Layout, spec: JobSpec, notices: Tuple[str, ...]
+) -> Tuple[Optional[Publication], Optional[ShunterError]]:
+    """`notices`: what was told at the acceptance; a publication is where somebody reads it."""
     try:
         found = publish_workspace(
             layout.workspace(spec.task_id),
@@ -121,7 +128,7 @@ def _publish(layout: Layout, spec: JobSpec) -> Tuple[Optional[Publication], Opti
             message=f"shunter: left uncommitted by turn {spec.number} of task {spec.task_id}\n\n{spec.title}\n",
             identity=Identity(spec.identity_name, spec.identity_email),
         )
-        return found, None
+        return changed(found, notices=(*notices, *found.notices)), None
     except ShunterError as exc:
         return None, exc
     except OSError as exc:

@@ -74,6 +74,7 @@ CODES: Dict[str, Code] = {
     "CHECKOUT_FAILED": Code(70, False, "The base could not be checked out completely; no agent was started."),
     "BASE_UNAVAILABLE": Code(70, False, "The recorded base commit is no longer to be had."),
     "TRANSFER_FAILED": Code(70, True, "Objects could not be moved between home and host."),
+    "RESULT_UNKNOWN": Code(70, False, "The host does not know the result that home has, and a turn was to go on from."),
     "LEASE_LOST": Code(70, True, "The lease is not valid any more."),
     "TOMBSTONED": Code(70, False, "The attempt was given up before it was accepted and can never start."),
     "ATTEMPT_CONFLICT": Code(70, False, "Another attempt of this job was accepted; a second is refused."),

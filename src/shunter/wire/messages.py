@@ -225,6 +225,7 @@ class JobSpec:
     env_profile: Optional[str] = None
     push: Optional[PushTarget] = None
     fields: Dict[str, str] = field(default_factory=dict)  # of a configured command: where its JSON lines hold what
+    result_oid: Optional[str] = None  # of earlier turns, as home has it
 
 
 @dataclass(frozen=True)
