@@ -47,7 +47,7 @@ from ..wire.messages import (
     MirrorReady,
 )
 from .delivery import close_on_host, deliver_result, has_news, send_base
-from .hosts import NOT_REACHED, UNKNOWN_OUTCOME, HostEntry, memory_budget_mb
+from .hosts import DISK_TROUBLE, NOT_REACHED, UNKNOWN_OUTCOME, HostEntry, memory_budget_mb
 from .job import job_spec, launch_of, prompt_of
 from .log import log
 
@@ -465,7 +465,7 @@ class Driver:
 
     def _retry_from_queue(self, turn: Turn, exc: ShunterError) -> float | None:
         # A host that is away, full or unable for a night must not fill the history, and says nothing against the turn.
-        if exc.code in (*NOT_REACHED, "DISK_FULL", "LEDGER_DAMAGED", "LEDGER_UNAVAILABLE"):
+        if exc.code in (*NOT_REACHED, *DISK_TROUBLE, "LEDGER_DAMAGED", "LEDGER_UNAVAILABLE"):
             self._return(turn, reason_code=exc.code, pause_s=busy_pause_s(turn.attempt_number))
             return 0.0
         self._release(turn)
@@ -505,8 +505,8 @@ class Driver:
             self._move(turn, Step.ACCEPTED, reason="found accepted", session_id=status.session_id)
             return None
         tries = self._tries(turn)
-        if exc.code in ("LEASE_LOST", "TOMBSTONED", "DISK_FULL") and tries < TRIES_BEFORE_ACCEPTANCE:
-            pause_s = 0.5 * 2**tries if exc.code == "DISK_FULL" else 0.0
+        if exc.code in ("LEASE_LOST", "TOMBSTONED", *DISK_TROUBLE) and tries < TRIES_BEFORE_ACCEPTANCE:
+            pause_s = 0.5 * 2**tries if exc.code in DISK_TROUBLE else 0.0
             self._return(turn, reason_code=exc.code, pause_s=pause_s, tombstoned=True)
             return 0.0
         self._give_up(turn, state=TurnState.FAILED, reason=exc.text, error=exc, tombstoned=True)

@@ -29,6 +29,7 @@ from .stops import NO_STOPS, Stops
 # Of an attempt that was being accepted: the host may hold it; only its word or a tombstone ends the doubt.
 UNKNOWN_OUTCOME = ("HOST_UNREACHABLE", "DEADLINE")
 NOT_REACHED = (*UNKNOWN_OUTCOME, "HOST_KEY", "HOST_AUTH", "HOST_OUTDATED", "HOST_INCAPABLE")
+DISK_TROUBLE = ("DISK_FULL", "DISK_UNUSABLE")  # of the host, which answers all the same
 LEAST_FREE_MB = 64  # less, and not even the records of a turn are sure to find room
 
 HostListener = Callable[[str, str | None, dict[str, Any]], None]

@@ -20,6 +20,7 @@ from shunter.host.gitrun import (
     GitResult,
     alternates_line,
     failure_line,
+    git_disk_code,
     is_disk_full,
     raise_failed,
     run_git,
@@ -160,7 +161,7 @@ def push_base(
 ) -> None:
     """Push a commit and all it needs to the task's base ref on a host; harmless when it is there.
 
-    Judged by the remote's own report for the ref. Raises TRANSFER_FAILED, or DISK_FULL for either side's disk.
+    Judged by the remote's own report for the ref. Raises TRANSFER_FAILED, or what is wrong with either disk.
     """
     ref = base_ref(task_id)
     args = [
@@ -179,7 +180,7 @@ def push_base(
         return
     if report[:1] == b"!":
         reason = os.fsdecode(report.rsplit(b"\t", 1)[1])
-        code = "DISK_FULL" if is_disk_full(done.err) else "TRANSFER_FAILED"
+        code = git_disk_code(done.err, "TRANSFER_FAILED")
         raise ShunterError(code, f"the host did not take the base: {reason}; {_remote_words(done)}")
     raise_failed("push", done, code="TRANSFER_FAILED")
 

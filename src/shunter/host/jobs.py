@@ -19,7 +19,7 @@ from ..agents.result import SCHEMA
 from ..wire.errors import ShunterError
 from ..wire.messages import AcceptAsk, AttemptStatus, JobSpec
 from .detached import lingers, own_environment, spawn_detached
-from .durable import is_full, sync_directory, write_durably
+from .durable import disk_code, sync_directory, write_durably
 from .environment import load_login_environment, load_profile
 from .flock import hold_lock
 from .identity import load_host_id
@@ -124,7 +124,7 @@ def _write(path: str, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError as exc:
-        raise ShunterError("DISK_FULL" if is_full(exc) else "IO", f"{path}: {exc.strerror}") from exc
+        raise ShunterError(disk_code(exc, "IO"), f"{path}: {exc.strerror}") from exc
 
 
 def _filled(text: str, places: Dict[str, str]) -> str:

@@ -7,7 +7,16 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
 from ..agents.table import COMMANDS
-from ..dispatch.hosts import ANY_PROFILE, HostEntry, memory_budget_mb, open_hosts, probe_host, reached_as, view_host
+from ..dispatch.hosts import (
+    ANY_PROFILE,
+    DISK_TROUBLE,
+    HostEntry,
+    memory_budget_mb,
+    open_hosts,
+    probe_host,
+    reached_as,
+    view_host,
+)
 from ..fleet.config import HostConfig
 from ..fleet.observations import Observation, asking, failed, load_observations, record_observation
 from ..model.records import Drain, Row, Turn
@@ -137,7 +146,7 @@ def _status(host: HostConfig, view: HostView, known: Observation | None, earlier
         name=host.name,
         state=state,
         reason=reason,
-        hint=known.hint if known is not None and state in ("unknown", "untrusted", "outdated") else None,
+        hint=known.hint if known is not None and state in ("unknown", "untrusted", "outdated", "unfit") else None,
         ssh=host.ssh,
         slots=host.slots,
         slots_used=view.slots_used,
@@ -161,6 +170,8 @@ def state_of(view: HostView, known: Observation | None) -> tuple[str, str | None
         return "outdated", view.unreached
     if known is not None and not view.reachable and known.error_code == "HOST_KEY":
         return "untrusted", view.unreached
+    if known is not None and not view.reachable and known.error_code in DISK_TROUBLE:
+        return "unfit", view.unreached
     if known is None or not view.reachable:
         return "unknown", view.unreached or "not asked yet"
     if view.held_back is not None:

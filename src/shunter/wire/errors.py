@@ -82,6 +82,7 @@ CODES: Dict[str, Code] = {
     # 74: local input and output
     "IO": Code(74, True, "A local file could not be read or written."),
     "DISK_FULL": Code(74, True, "The disk is full; nothing was overwritten."),
+    "DISK_UNUSABLE": Code(74, True, "A host's disk is read-only or answers with errors; nothing was overwritten."),
     "SNAPSHOT_CHANGED": Code(74, True, "The working tree changed while it was captured."),
     "GIT_FAILED": Code(74, True, "A git command failed."),
     "NO_DISPATCHER": Code(74, True, "No dispatcher could be started; the task is stored and waits."),
