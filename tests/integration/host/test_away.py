@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
-import os
 import shutil
-import subprocess
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from read_only import read_only
 
 from shunter.wire.messages import FactsAsk
 
@@ -23,31 +20,6 @@ WORK = "echo up; until [ -e '{go}' ]; do sleep 0.01; done; echo x > work.txt"
 @pytest.fixture
 def go(tmp_path: Path) -> Path:
     return tmp_path / "go"
-
-
-@contextlib.contextmanager
-def read_only(place: Path) -> Iterator[Callable[[], None]]:
-    """For whoever opens a file there from now on, until the function is called."""
-    if os.geteuid() != 0:
-        pytest.skip("mounting needs root")
-    aside = place.parent / "read-only"
-    aside.mkdir()
-    mount = ["mount", "--bind", str(place), str(aside)]
-    if subprocess.run(mount, capture_output=True).returncode != 0:
-        pytest.skip("no mount here")
-    mounted = [aside]
-
-    def unmount() -> None:
-        while mounted:
-            subprocess.run(["umount", "-l", str(mounted.pop())], check=True)
-
-    try:
-        subprocess.run(["mount", "-o", "remount,bind,ro", str(aside)], check=True)
-        subprocess.run(["mount", "--bind", str(aside), str(place)], check=True)
-        mounted.append(place)
-        yield unmount
-    finally:
-        unmount()
 
 
 def wchan(pid: int) -> str:
