@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from e2e_world import World, eventually
+from e2e_world import World, eventually, kill
 
 
 @pytest.fixture
@@ -27,10 +27,15 @@ def two_parts(world: World) -> str:
     )
 
 
-def put_back(world: World, copy) -> None:
-    leave_hosts(world)
+def take_copy(world: World) -> None:
+    """Without what no copy can hold: ears of living processes."""
+    ears = shutil.ignore_patterns("*.bell", "*.ends", "bell")
+    shutil.copytree(world.data, world.root / "copy", symlinks=True, ignore=ears)
+
+
+def put_back(world: World) -> None:
     world.data.rename(world.root / "newer")
-    shutil.copytree(copy, world.data, symlinks=True)
+    (world.root / "copy").rename(world.data)
 
 
 def result_ref(world: World, task: str) -> tuple[str, str]:
@@ -46,13 +51,12 @@ class TestAnOlderCopyOfTheDataRoot:
     def test_a_follow_up_goes_on_from_the_result_that_home_has(self, world):
         task = world.submit(two_parts(world), prompt="first;")
         eventually((world.marks / "half").exists)
-        shutil.copytree(
-            world.data, world.root / "copy", symlinks=True, ignore=shutil.ignore_patterns("*.bell", "*.ends", "bell")
-        )
+        take_copy(world)
         (world.marks / "go").touch()
         world.wait(task, status=0)
         ref, delivered = result_ref(world, task)
-        put_back(world, world.root / "copy")
+        leave_hosts(world)
+        put_back(world)
         world.run("reconcile")
         world.run("say", task, "second;", "--wait")
         assert contains(world, ref, delivered)
@@ -69,6 +73,28 @@ class TestAnOlderCopyOfTheDataRoot:
         world.run("say", task, "second;", "--wait")
         assert contains(world, ref, delivered)
         assert world.git("show", f"{ref}:log.txt") == "first;second;"
+
+    def test_nobody_works_beside_an_agent_that_the_older_ledger_does_not_know(self, world):
+        world.wait(world.submit("true"))
+        leave_hosts(world)
+        take_copy(world)
+        task = world.submit(two_parts(world), prompt="first;")
+        eventually((world.marks / "half").exists)
+        attempt = world.json("status", task)["turn"]["attempt_id"]
+        for pid in (*world.dispatcher_pids(), *world.helper_pids()):
+            kill(pid)
+        eventually(lambda: not world.helper_pids())
+        put_back(world)
+        world.run("reconcile")
+        eventually(lambda: world.json("status", task)["phrase"] == "lost")
+        assert "unfit" in world.out("hosts", "--refresh") and attempt in world.out("hosts")
+        assert attempt in world.out("host", "check", "local", status=None)
+        world.run("say", task, "second;")
+        eventually(lambda: attempt in world.out("status", task))
+        assert world.json("status", task)["phrase"] == "waiting"
+        (world.marks / "go").touch()
+        assert world.wait(task)[0]["turn"]["number"] == 2
+        assert attempt not in world.out("hosts", "--refresh")
 
 
 class TestABranchThatDoesNotContainTheResultOfBefore:

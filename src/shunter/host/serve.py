@@ -63,7 +63,7 @@ from .durable import disk_code, remove
 from .ending import publish_again
 from .environment import load_login_environment
 from .facts import memory_available_mb, probe_facts, require_writable
-from .identity import load_host_id, os_name, read_boot_id
+from .identity import load_host_id, os_name, read_boot_id, unknown_attempts
 from .jobs import accept_attempt, python_argv, reap_supervisors, start_supervisor
 from .layout import Layout
 from .ledger import LEASE_TTL_S, LOOK_AT_DISK, MAKE_ROOM, Ledger
@@ -101,7 +101,12 @@ class Host:
         agents = agent_facts(self.layout, fresh=ask.fresh) if ask.agents else None
         reserved = self.ledger.reserved()
         found = probe_facts(self.layout.root, reserved=reserved, running=running, programs=ask.programs, path=path)
-        return changed(found, agents=agents)
+        strays = self.unknown_attempts() if ask.agents else {}
+        return changed(found, agents=agents, unknown_attempts={name: tuple(pids) for name, pids in strays.items()})
+
+    def unknown_attempts(self) -> Dict[str, List[int]]:
+        tasks_dir = os.path.join(self.layout.root, "tasks")
+        return unknown_attempts(tasks_dir, lambda attempt_id: self.ledger.find(attempt_id) is not None)
 
     def host_prove(self, ask: Nothing) -> Proof:
         from .proof import prove
@@ -142,6 +147,11 @@ class Host:
         return end_sleeper(ask)
 
     def lease_grant(self, ask: LeaseAsk) -> Lease:
+        if not ask.job_id.endswith("-1"):  # nobody can be at work in the workspace of a first turn
+            for attempt_id, pids in self.unknown_attempts().items():
+                if attempt_id.startswith(ask.task_id + "-"):
+                    words = f"attempt {attempt_id} of this task still runs there, unknown to the ledger"
+                    return Lease(None, f"{words} (processes {', '.join(map(str, pids))})", LEASE_TTL_S)
         token, busy = self.ledger.grant_lease(ask, available_memory_mb=memory_available_mb())
         return Lease(token, busy, LEASE_TTL_S)
 

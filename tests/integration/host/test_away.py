@@ -140,3 +140,24 @@ def test_a_session_on_a_read_only_data_root_says_what_is_wrong(world: World) -> 
         assert error.code == "DISK_UNUSABLE" and error.hint, error.text
         unmount()
     assert world.client.call("host.facts", FactsAsk()).slots_used == 0
+
+
+def test_a_turn_that_an_older_ledger_does_not_know_keeps_its_task_and_no_other(world: World, go: Path) -> None:
+    world.run("true")
+    world.client.close()
+    until(lambda: not world.processes(), what="the end of the session")
+    shutil.copytree(world.data_root, world.root / "copy", symlinks=True, ignore=shutil.ignore_patterns("bell"))
+    world.client = world.new_client()
+    attempt, supervisor = a_working_turn(world, go)
+    world.data_root.rename(world.root / "aside")
+    (world.root / "copy").rename(world.data_root)
+    world.client = world.new_client()
+    task_id = attempt.spec.task_id
+    busy = world.lease(f"{task_id}-2-aaaaaa", f"{task_id}-2", task_id).busy
+    assert busy is not None and attempt.id in busy and str(processes_of(attempt.id)[0]) in busy
+    assert list(world.client.call("host.facts", FactsAsk(agents=True)).unknown_attempts) == [attempt.id]
+    assert world.run("true")[1].end is not None
+    go.touch()
+    until(lambda: not is_alive(supervisor), what="its end")
+    assert world.lease(f"{task_id}-2-aaaaaa", f"{task_id}-2", task_id).token is not None
+    assert world.client.call("host.facts", FactsAsk(agents=True)).unknown_attempts == {}
