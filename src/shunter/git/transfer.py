@@ -218,6 +218,7 @@ def fetch_result(
     args = ["fetch", "--quiet", *_FETCH_ONLY, "--update-shallow", f"--upload-pack={upload_pack_command}", "--", url]
     done = _transport(transfer.path, [*args, *refspecs], url, ssh_command)
     if _is_complete(transfer, checked_oid(head_oid), task_id):
+        write_ref(transfer.path, ref, head_oid)  # the host's branch may have gone back, and with it the ref
         return
     if is_disk_full(done.err):
         raise_failed("fetch", done)
@@ -226,6 +227,7 @@ def fetch_result(
         run_git(["update-ref", "-d", broken], git_dir=transfer.path, allowed=())
     done = _transport(transfer.path, [*args, *refspecs], url, ssh_command, config=("fetch.negotiationAlgorithm=noop",))
     if _is_complete(transfer, head_oid, None):
+        write_ref(transfer.path, ref, head_oid)
         return
     found = run_git(["rev-parse", "--verify", "--quiet", ref], git_dir=transfer.path, allowed=()).text
     reason = failure_line(done.err) if done.status != 0 else f"the host's branch stands at {found}"

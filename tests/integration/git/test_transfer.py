@@ -307,3 +307,12 @@ def test_a_delivered_commit_that_the_next_result_contains_or_nobody_has_is_not_k
     assert keep_former(transfer, TASK, former, head) is None
     assert keep_former(transfer, TASK, "1" * 40, head) is None
     assert import_kept(repo, transfer, "host-1", TASK) == ()
+
+
+def test_a_host_whose_branch_went_back_does_not_take_the_result_along(world: World, user_repo: Path) -> None:
+    repo, transfer, head = a_result(world, user_repo)
+    ref = world.bring_home(repo, transfer, head)
+    git(Path(world.mirror), "update-ref", f"refs/heads/task/{TASK}", repo.head_oid)
+    git(user_repo, "update-ref", "-d", ref)
+    assert git(user_repo, "rev-parse", world.bring_home(repo, transfer, head)) == head
+    assert git(Path(transfer.path), "rev-parse", held_result_ref(TASK)) == head
