@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 from e2e_world import eventually
+from read_only import read_only
 from small_disk import fill, small_disk
 
 from shunter.model.states import Step
@@ -132,3 +133,17 @@ def test_a_full_disk_is_named_and_leaves_nothing_half_done(world, left_kib):
         world.wait(task, status=0)
         for pid in world.dispatcher_pids():
             os.kill(pid, 9)
+
+
+def test_a_host_whose_disk_is_read_only_is_unfit_and_takes_its_task_afterwards(world):
+    world.wait(world.submit("touch first"), status=0)
+    eventually(lambda: not (world.dispatcher_pids() or world.helper_pids()))
+    with read_only(world.data) as unmount:
+        told = world.out("hosts", "--refresh")
+        assert "unfit" in told and "DISK_UNUSABLE" in told and "dmesg" in told, told
+        task = world.submit("touch second")
+        eventually(lambda: "DISK_UNUSABLE" in world.out("status", task))
+        assert world.json("status", task)["phrase"] == "waiting"
+        unmount()
+    world.wait(task, status=0)
+    assert [host["state"] for host in world.json("hosts", "--refresh")] == ["ready"]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import contextlib
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
 from ..fleet.places import Places
 from ..git.repository import Repository, open_repository
-from ..git.transfer import fetch_result, import_pack, import_result, open_transfer, push_base
+from ..git.transfer import Transfer, fetch_result, import_pack, import_result, keep_former, open_transfer, push_base
 from ..model.records import Project, Task
 from ..store.contract import Store
 from ..wire.errors import ShunterError
@@ -30,16 +31,45 @@ def send_base(entry: HostEntry, places: Places, project: Project, ask: MirrorAsk
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """`ref`: in the user's repository; None when the result is the base itself. `notice`: of a result of before."""
+
+    ref: str | None
+    notice: str | None = None
+
+    def noted(self, publication: Publication) -> Publication:
+        """The publication as it is recorded here."""
+        given = publication.notices
+        if self.notice is None or self.notice in given:
+            return publication
+        return replace(publication, notices=(*given, self.notice))
+
+
 def deliver_result(
     store: Store, entry: HostEntry, places: Places, task: Task, publication: Publication, *, checkout: str | None = None
-) -> str | None:
-    """Fetch into the transfer repository, then import one ref into the user's: its name. Repeating is harmless.
+) -> Delivered:
+    """Fetch into the transfer repository, then import one ref into the user's. Repeating is harmless.
 
-    None when the result is the base itself. Work that is no part of the result is fetched along and stays in the
-    transfer repository until somebody wants it. `checkout`: of the same project, for when the first one has moved.
+    Work that is no part of the result is fetched along and stays in the transfer repository until somebody wants it;
+    so does the result that was delivered before, when this one does not contain it: an agent rewrote its branch, or a
+    host forgot it. `checkout`: of the same project, for when the first one has moved.
     """
     repo = find_checkout(store, task, checkout)
     transfer = open_transfer(str(places.transfer_dir), repo)
+    ref = _bring_home(entry, task, publication, repo=repo, transfer=transfer)
+    former = task.fetched_oid
+    if ref is None or former is None or former == publication.head_oid:
+        return Delivered(ref)
+    if keep_former(transfer, task.id, former, publication.head_oid) is None:
+        return Delivered(ref)
+    words = f"the branch does not contain {former[:12]}, the result of before, which is kept"
+    return Delivered(ref, f"{words}: `shunter fetch --kept {task.id}` brings it")
+
+
+def _bring_home(
+    entry: HostEntry, task: Task, publication: Publication, *, repo: Repository, transfer: Transfer
+) -> str | None:
     pack = None if publication.kept or repo.is_shallow or repo.is_partial else _small_pack(entry, task, publication)
     if pack is not None and publication.commits:
         taken = import_pack(repo, transfer, entry.name, task.id, publication.head_oid, pack)

@@ -47,7 +47,7 @@ from ..wire.messages import (
     MirrorReady,
 )
 from .delivery import close_on_host, deliver_result, has_news, send_base
-from .hosts import NOT_REACHED, UNKNOWN_OUTCOME, HostEntry, memory_budget_mb
+from .hosts import DISK_TROUBLE, NOT_REACHED, UNKNOWN_OUTCOME, HostEntry, memory_budget_mb
 from .job import job_spec, launch_of, prompt_of
 from .log import log
 
@@ -163,6 +163,15 @@ class Driver:
         if self._is_cancelled_before_acceptance(turn):
             return False
         task, entry = self.store.load_task(turn.task_id), self._host(turn)
+        with self._renewing(turn, entry):
+            ready = self._prepare(turn, task, entry, oid=task.base_oid, origin_url=task.options.origin_url)
+        how = "fetched from origin" if ready.fetched else "the mirror had it" if ready.has_base else "pushed"
+        return self._move(turn, Step.SHIPPED, reason=how)
+
+    def _prepare(
+        self, turn: Turn, task: Task, entry: HostEntry, *, oid: str, origin_url: str | None = None
+    ) -> MirrorReady:
+        """See to it that the host's mirror has a commit, and pin it there as the task's base."""
         project = self.store.load_project(task)
         ask = MirrorAsk(
             attempt_id=self._attempt(turn),
@@ -170,16 +179,14 @@ class Driver:
             task_id=task.id,
             project_id=task.project_id,
             object_format=project.object_format,
-            base_oid=task.base_oid,
-            origin_url=task.options.origin_url,
+            base_oid=oid,
+            origin_url=origin_url,
         )
-        with self._renewing(turn, entry):
-            limit_s = FETCH_LIMIT_S if ask.origin_url else None
-            ready: MirrorReady = entry.client.call("mirror.prepare", ask, limit_s=limit_s)
-            if not ready.has_base:
-                send_base(entry, self.places, project, ask, mirror=ready.path)
-        how = "fetched from origin" if ready.fetched else "the mirror had it" if ready.has_base else "pushed"
-        return self._move(turn, Step.SHIPPED, reason=how)
+        limit_s = FETCH_LIMIT_S if origin_url else None
+        ready: MirrorReady = entry.client.call("mirror.prepare", ask, limit_s=limit_s)
+        if not ready.has_base:
+            send_base(entry, self.places, project, ask, mirror=ready.path)
+        return ready
 
     def _accept(self, turn: Turn) -> bool:
         if self._is_cancelled_before_acceptance(turn):
@@ -192,8 +199,22 @@ class Driver:
             self._token(turn), job_spec(task, turn, brief, permission=permission), prompt_of(brief, repeated)
         )
         with self._renewing(turn, entry):
-            status: AttemptStatus = entry.client.call("attempt.accept", ask)
+            try:
+                status: AttemptStatus = entry.client.call("attempt.accept", ask)
+            except ShunterError as exc:
+                if exc.code != "RESULT_UNKNOWN" or task.fetched_oid is None:
+                    raise
+                self._send_result(turn, task, entry, oid=task.fetched_oid)
+                status = entry.client.call("attempt.accept", ask)
         return self._move(turn, Step.ACCEPTED, reason=None, session_id=status.session_id)
+
+    def _send_result(self, turn: Turn, task: Task, entry: HostEntry, *, oid: str) -> None:
+        """To a host that lost it. A push may write the task's base alone, which then is put back."""
+        self._prepare(turn, task, entry, oid=oid)
+        self._prepare(turn, task, entry, oid=task.base_oid)
+        reason = f"{entry.name} did not know the result {oid[:12]} any more; it was sent there from home"
+        event = Event(time.time(), "result_sent", ACTOR, task.id, turn.id, turn.attempt_id, reason=reason)
+        self.store.record_events([event])
 
     def _permission(self, task: Task, turn: Turn, brief: Brief, entry: HostEntry) -> str:
         """What can be in force: an agent whose sandbox lacks a program runs without it, which is recorded (T12)."""
@@ -310,17 +331,22 @@ class Driver:
 
     def _fetch(self, turn: Turn) -> bool:
         """Bring the branch home. What cannot be fetched now is safe on the host, and the turn is settled with that."""
-        publication = turn.outcome.publication if turn.outcome else None
-        if publication is None or not has_news(publication):
+        end = turn.outcome
+        publication = end.publication if end else None
+        if end is None or publication is None or not has_news(publication):
             return self._settle(turn)
         task = self.store.load_task(turn.task_id)
         failure: ShunterError | None = None
         for attempt in range(FETCH_TRIES):
             try:
-                ref = deliver_result(self.store, self._host(turn), self.places, task, publication)
+                found = deliver_result(self.store, self._host(turn), self.places, task, publication)
                 oid = publication.head_oid
-                facts = {"head_oid": oid, "fetched_oid": oid, "fetched_ref": ref} if ref else {}
-                return self._move(turn, Step.FETCHED, reason=None, **facts)
+                facts: dict[str, object] = {}
+                if found.ref is not None:
+                    facts = {"head_oid": oid, "fetched_oid": oid, "fetched_ref": found.ref}
+                if found.notice is not None:
+                    facts["outcome"] = replace(end, publication=found.noted(publication))
+                return self._move(turn, Step.FETCHED, reason=found.notice, **facts)
             except ShunterError as exc:
                 failure = exc
                 if exc.code in NOT_REACHED:
@@ -439,7 +465,7 @@ class Driver:
 
     def _retry_from_queue(self, turn: Turn, exc: ShunterError) -> float | None:
         # A host that is away, full or unable for a night must not fill the history, and says nothing against the turn.
-        if exc.code in (*NOT_REACHED, "DISK_FULL", "LEDGER_DAMAGED", "LEDGER_UNAVAILABLE"):
+        if exc.code in (*NOT_REACHED, *DISK_TROUBLE, "LEDGER_DAMAGED", "LEDGER_UNAVAILABLE"):
             self._return(turn, reason_code=exc.code, pause_s=busy_pause_s(turn.attempt_number))
             return 0.0
         self._release(turn)
@@ -479,8 +505,8 @@ class Driver:
             self._move(turn, Step.ACCEPTED, reason="found accepted", session_id=status.session_id)
             return None
         tries = self._tries(turn)
-        if exc.code in ("LEASE_LOST", "TOMBSTONED", "DISK_FULL") and tries < TRIES_BEFORE_ACCEPTANCE:
-            pause_s = 0.5 * 2**tries if exc.code == "DISK_FULL" else 0.0
+        if exc.code in ("LEASE_LOST", "TOMBSTONED", *DISK_TROUBLE) and tries < TRIES_BEFORE_ACCEPTANCE:
+            pause_s = 0.5 * 2**tries if exc.code in DISK_TROUBLE else 0.0
             self._return(turn, reason_code=exc.code, pause_s=pause_s, tombstoned=True)
             return 0.0
         self._give_up(turn, state=TurnState.FAILED, reason=exc.text, error=exc, tombstoned=True)

@@ -32,6 +32,7 @@ NOT_REACHED = (
     *UNKNOWN_OUTCOME,
     *("HOST_KEY", "HOST_AUTH", "SSH_CONFIG", "HOST_OUTDATED", "DATA_ROOT_MISSING", "HOST_INCAPABLE"),
 )
+DISK_TROUBLE = ("DISK_FULL", "DISK_UNUSABLE")  # of the host, which answers all the same
 LEAST_FREE_MB = 64  # less, and not even the records of a turn are sure to find room
 
 HostListener = Callable[[str, str | None, dict[str, Any]], None]
@@ -169,10 +170,19 @@ def held_back(seen: Observation | None, drain: Drain | None) -> str | None:
             return f"turns run on Linux only in this version, and it is {seen.hello.os}"
         if not seen.hello.git:
             return "git is not installed there"
+    if seen is not None and seen.facts is not None and seen.facts.unknown_attempts:
+        return unknown_words(seen.facts)
     free_mb = seen.facts.disk_free_mb if seen is not None and seen.facts is not None else None
     if free_mb is not None and free_mb < LEAST_FREE_MB:
         return f"its disk is full, {free_mb} MB are free: make room there"
     return None
+
+
+def unknown_words(facts: Facts) -> str:
+    """What runs on a host of which its ledger knows nothing, and what to do about it."""
+    each = (f"{name} (processes {', '.join(map(str, pids))})" for name, pids in facts.unknown_attempts.items())
+    words = f"an older copy of its data root was put back while turns ran; in no ledger is {', '.join(each)}"
+    return f"{words}: wait for the end of these processes, or end them there"
 
 
 ANY_PROFILE = "@*"

@@ -79,6 +79,7 @@ def job_spec(task: Task, turn: Turn, brief: Brief, *, permission: str) -> JobSpe
         env_profile=task.options.env_profile,
         push=push_target(task),
         fields=brief.fields,
+        result_oid=task.fetched_oid if turn.number > 1 else None,
     )
 
 

@@ -3,7 +3,8 @@
 It borrows objects from the user's repository and from whatever that one borrows from. Wip trees, pinned bases and
 fetched results live here, so the user's repository is written exactly once: when a result is imported.
 
-Refs: `refs/shunter/bases/<task>`, `refs/shunter/results/<task>`, `refs/shunter/kept/<task>/<n>`.
+Refs: `refs/shunter/bases/<task>`, `refs/shunter/results/<task>`, `refs/shunter/kept/<task>/<n>`, and
+`refs/shunter/kept/<task>/result-<oid>` for a result of before that the present one does not contain.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from shunter.host.gitrun import (
     GitResult,
     alternates_line,
     failure_line,
+    git_disk_code,
     is_disk_full,
     raise_failed,
     run_git,
@@ -159,7 +161,7 @@ def push_base(
 ) -> None:
     """Push a commit and all it needs to the task's base ref on a host; harmless when it is there.
 
-    Judged by the remote's own report for the ref. Raises TRANSFER_FAILED, or DISK_FULL for either side's disk.
+    Judged by the remote's own report for the ref. Raises TRANSFER_FAILED, or what is wrong with either disk.
     """
     ref = base_ref(task_id)
     args = [
@@ -178,7 +180,7 @@ def push_base(
         return
     if report[:1] == b"!":
         reason = os.fsdecode(report.rsplit(b"\t", 1)[1])
-        code = "DISK_FULL" if is_disk_full(done.err) else "TRANSFER_FAILED"
+        code = git_disk_code(done.err, "TRANSFER_FAILED")
         raise ShunterError(code, f"the host did not take the base: {reason}; {_remote_words(done)}")
     raise_failed("push", done, code="TRANSFER_FAILED")
 
@@ -216,6 +218,7 @@ def fetch_result(
     args = ["fetch", "--quiet", *_FETCH_ONLY, "--update-shallow", f"--upload-pack={upload_pack_command}", "--", url]
     done = _transport(transfer.path, [*args, *refspecs], url, ssh_command)
     if _is_complete(transfer, checked_oid(head_oid), task_id):
+        write_ref(transfer.path, ref, head_oid)  # the host's branch may have gone back, and with it the ref
         return
     if is_disk_full(done.err):
         raise_failed("fetch", done)
@@ -224,6 +227,7 @@ def fetch_result(
         run_git(["update-ref", "-d", broken], git_dir=transfer.path, allowed=())
     done = _transport(transfer.path, [*args, *refspecs], url, ssh_command, config=("fetch.negotiationAlgorithm=noop",))
     if _is_complete(transfer, head_oid, None):
+        write_ref(transfer.path, ref, head_oid)
         return
     found = run_git(["rev-parse", "--verify", "--quiet", ref], git_dir=transfer.path, allowed=()).text
     reason = failure_line(done.err) if done.status != 0 else f"the host's branch stands at {found}"
@@ -334,6 +338,19 @@ def import_result(repo: Repository, transfer: Transfer, host_name: str, task_id:
         if not _is_name_taken(repo, ref):
             break
     raise ShunterError("FETCH_FAILED", f"the result could not be imported: {reason}; {kept}")
+
+
+def keep_former(transfer: Transfer, task_id: str, former_oid: str, head_oid: str) -> str | None:
+    """Give a delivered commit that the new head does not contain a ref beside other kept work: its name.
+
+    None when the head contains it, or when it is nowhere any more. Repeating is harmless.
+    """
+    args = ["merge-base", "--is-ancestor", checked_oid(former_oid), checked_oid(head_oid)]
+    if run_git(args, git_dir=transfer.path, allowed=()).status != 1:
+        return None
+    ref = f"{kept_prefix(task_id)}result-{former_oid[:12]}"
+    write_ref(transfer.path, ref, former_oid)
+    return ref
 
 
 def import_kept(repo: Repository, transfer: Transfer, host_name: str, task_id: str) -> tuple[str, ...]:

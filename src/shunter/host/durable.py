@@ -36,6 +36,16 @@ def is_full(exc: OSError) -> bool:
     return exc.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
+def is_unusable_disk(exc: OSError) -> bool:
+    """Whether the file system as a whole takes nothing, and not for want of room."""
+    return exc.errno in (errno.EROFS, errno.EIO, errno.ESTALE)
+
+
+def disk_code(exc: OSError, otherwise: str) -> str:
+    """The error code for a file that could not be written."""
+    return "DISK_FULL" if is_full(exc) else "DISK_UNUSABLE" if is_unusable_disk(exc) else otherwise
+
+
 def write_all(fd: int, data: bytes) -> int:
     """Bytes written; fewer than given when the disk does not take them."""
     done = 0

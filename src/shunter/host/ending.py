@@ -6,6 +6,7 @@ then ends the attempt in the ledger, which releases the lease in the same transa
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import time
@@ -20,23 +21,23 @@ from ..wire.errors import ShunterError
 from ..wire.messages import End, JobSpec, Publication, Usage
 from ..wire.record import changed
 from .bell import ring_sessions
-from .durable import is_full, json_line, open_regular, read_regular, write_durably
+from .durable import disk_code, json_line, open_regular, read_regular, write_durably
 from .flock import hold_lock
 from .layout import Layout
 from .ledger import Ledger
 from .logs import log_end, lost_bytes, read_lines, read_tail
+from .patience import Patience, may_pass
 from .publish import publish_workspace
 from .remove import remove_tree
 from .signals import Exited, read_exited
+from .status import notices_of
 from .supervisor import read_start
 from .workspace import Identity
 
 T = TypeVar("T")
-ROOM_PAUSE_S = 2.0
 LAST_MESSAGE_LIMIT_BYTES = 1 << 20
 KILL = 9
 
-# What we know better than the agent can say.
 KIND_OF_REASON = {
     "timeout": contract.TIMED_OUT,
     "cancel": contract.CANCELLED,
@@ -63,36 +64,80 @@ WHERE_TO_LOOK = (
 
 def finish_attempt(layout: Layout, ledger: Ledger, spec: JobSpec, exited: Exited) -> None:
     """Harmless when somebody else did: the next turn may be at work in the workspace by then."""
-    with hold_lock(layout.task_lock(spec.task_id)):
-        if spec.attempt_id in ledger.accepted_attempts():
-            _finish(layout, ledger, spec, exited)
+    patience = Patience(layout.root)
+    with contextlib.ExitStack() as stack:
+        lock = layout.task_lock(spec.task_id)
+        persist(patience, lambda: stack.enter_context(hold_lock(lock)))
+        row = _ask(patience, ledger, lambda: ledger.find(spec.attempt_id))
+        if row is not None and row["state"] == "accepted":
+            _finish(layout, ledger, spec, exited, notices=notices_of(row), patience=patience)
     ring_sessions(layout.run, spec.attempt_id)
     remove_tree(os.path.join(layout.job(spec.attempt_id), "tmp"))
 
 
-def _finish(layout: Layout, ledger: Ledger, spec: JobSpec, exited: Exited) -> None:
-    publication, error = _publish(layout, spec)
-    outcome = _judge(layout, ledger, spec, exited, publication)
+def _finish(
+    layout: Layout, ledger: Ledger, spec: JobSpec, exited: Exited, *, notices: Tuple[str, ...], patience: Patience
+) -> None:
+    outcome, publication, error = _account(layout, ledger, spec, exited, notices=notices, patience=patience)
     end = _end(spec, exited, outcome, publication, error, version=_version(layout, spec))
     end = changed(end, **_losses(layout.job(spec.attempt_id), exited))
     kind = "completed" if exited.reason == "exit" and exited.exit_code == 0 else "failed"
     pairs = {"attempt": spec.attempt_id, "nonce": spec.nonce, "outcome": outcome.kind}
-    when_there_is_room(lambda: write_durably(layout.signal(spec.attempt_id, kind), json_line(pairs)))
-    when_there_is_room(lambda: ledger.record_end(spec.attempt_id, end, actor="supervisor"))
+    persist(patience, lambda: write_durably(layout.signal(spec.attempt_id, kind), json_line(pairs)))
+    _ask(patience, ledger, lambda: ledger.record_end(spec.attempt_id, end, actor="supervisor"))
 
 
-def when_there_is_room(act: Callable[[], T]) -> T:
-    """A full disk must not cost the account of an end; nobody waits but the lease."""
+def _account(
+    layout: Layout, ledger: Ledger, spec: JobSpec, exited: Exited, *, notices: Tuple[str, ...], patience: Patience
+) -> Tuple[contract.Outcome, Optional[Publication], Optional[ShunterError]]:
+    """Publish and judge: what is seen of a disk that fails says nothing of the turn, so it is looked at again.
+
+    Also once where all is well by then. A full disk is no reason to wait: the result is there, and published on demand.
+    """
+    previous = _ask(patience, ledger, lambda: _previous_usage(ledger, spec))
+    publication: Optional[Publication] = None
+    may_repeat = True
+    while True:
+        error: Optional[ShunterError] = None
+        if publication is None:
+            publication, error = _publish(layout, spec, notices)
+        outcome, was_read = _judge(layout, spec, exited, publication, previous)
+        if (error is None or error.code == "DISK_FULL") and was_read and patience.stands():
+            return outcome, publication, error
+        if patience.is_usable():
+            if not may_repeat:
+                return outcome, publication, error
+            may_repeat = False
+        elif not patience.wait():
+            raise ShunterError("DISK_UNUSABLE", f"the data root {layout.root} is gone")
+
+
+def persist(patience: Patience, act: Callable[[], T]) -> T:
+    """Neither a full disk nor one that takes nothing may cost the account of an end; nobody waits but the lease."""
     while True:
         try:
             return act()
         except OSError as exc:
-            if not is_full(exc):
+            if not may_pass(exc) or not patience.wait():
                 raise
         except ShunterError as exc:
-            if exc.code != "DISK_FULL":
+            if exc.code not in ("DISK_FULL", "DISK_UNUSABLE", "LEDGER_UNAVAILABLE") or not patience.wait():
                 raise
-        time.sleep(ROOM_PAUSE_S)
+
+
+def _ask(patience: Patience, ledger: Ledger, act: Callable[[], T]) -> T:
+    """`persist` for what the ledger does; by a new connection after each failure."""
+
+    def once() -> T:
+        if not ledger.is_current():
+            ledger.reopen()
+        try:
+            return act()
+        except ShunterError:
+            ledger.distrust()
+            raise
+
+    return persist(patience, once)
 
 
 def publish_again(layout: Layout, ledger: Ledger, attempt_id: str) -> None:
@@ -100,17 +145,22 @@ def publish_again(layout: Layout, ledger: Ledger, attempt_id: str) -> None:
     spec = ledger.load_spec(attempt_id)
     with hold_lock(layout.task_lock(spec.task_id)):
         row = ledger.find(attempt_id)
-        end = loads(End, row["end"], where="ledger", code="LEDGER_DAMAGED") if row and row["end"] else None
-        if end is None or end.error_code is None:
+        if row is None or not row["end"]:
             return
-        publication, error = _publish(layout, spec)
+        end = loads(End, row["end"], where="ledger", code="LEDGER_DAMAGED")
+        if end.error_code is None:
+            return
+        publication, error = _publish(layout, spec, notices_of(row))
         if error is not None:
             raise error
         mended = changed(end, publication=publication, error_code=None, error_text=None)
         ledger.replace_publication(attempt_id, mended)
 
 
-def _publish(layout: Layout, spec: JobSpec) -> Tuple[Optional[Publication], Optional[ShunterError]]:
+def _publish(
+    layout: Layout, spec: JobSpec, notices: Tuple[str, ...]
+) -> Tuple[Optional[Publication], Optional[ShunterError]]:
+    """`notices`: what was told at the acceptance; a publication is where somebody reads it."""
     try:
         found = publish_workspace(
             layout.workspace(spec.task_id),
@@ -121,11 +171,11 @@ def _publish(layout: Layout, spec: JobSpec) -> Tuple[Optional[Publication], Opti
             message=f"shunter: left uncommitted by turn {spec.number} of task {spec.task_id}\n\n{spec.title}\n",
             identity=Identity(spec.identity_name, spec.identity_email),
         )
-        return found, None
+        return changed(found, notices=(*notices, *found.notices)), None
     except ShunterError as exc:
         return None, exc
     except OSError as exc:
-        return None, ShunterError("DISK_FULL" if is_full(exc) else "PUBLISH_FAILED", f"{exc.filename}: {exc.strerror}")
+        return None, ShunterError(disk_code(exc, "PUBLISH_FAILED"), f"{exc.filename}: {exc.strerror}")
     except Exception as exc:  # a fault of ours must not keep the attempt from ending
         return None, ShunterError("INTERNAL", f"publication: {type(exc).__name__}: {exc}")
 
@@ -137,12 +187,29 @@ def _turn_base(job: str) -> str:
 
 
 def _judge(
-    layout: Layout, ledger: Ledger, spec: JobSpec, exited: Exited, publication: Optional[Publication]
-) -> contract.Outcome:
+    layout: Layout,
+    spec: JobSpec,
+    exited: Exited,
+    publication: Optional[Publication],
+    previous: Optional[Usage],
+) -> Tuple[contract.Outcome, bool]:
+    """And whether all that it is judged by could be read."""
+    was_read = True
+    try:
+        outcome = load(spec.agent).find_outcome(_ended(layout, spec, exited, publication, previous))
+    except Exception as exc:  # likewise
+        was_read = not isinstance(exc, OSError)
+        outcome = contract.Outcome(contract.UNKNOWN, f"the output could not be judged: {type(exc).__name__}: {exc}")
+    return _with_reason(outcome, layout, spec, exited, publication), was_read
+
+
+def _ended(
+    layout: Layout, spec: JobSpec, exited: Exited, publication: Optional[Publication], previous: Optional[Usage]
+) -> contract.Ended:
     job = layout.job(spec.attempt_id)
     # What earlier turns did is not this one's work; a branch that was moved back is.
     moved = publication is not None and publication.head_oid != _turn_base(job)
-    ended = contract.Ended(
+    return contract.Ended(
         lines=read_lines(os.path.join(job, "stdout"), total=exited.stdout_bytes),
         stderr_tail=read_tail(os.path.join(job, "stderr"), 65536),
         exit_code=exited.exit_code,
@@ -150,16 +217,18 @@ def _judge(
         last_message=_last_message(job),
         commits=publication.turn_commits if publication else 0,
         files_changed=tuple(change.path for change in publication.files) if publication and moved else (),
-        previous_usage=_previous_usage(ledger, spec),
+        previous_usage=previous,
         at=time.time(),
         zone=zone_of(job),
         fields=spec.fields,
         lost_bytes=lost_bytes(os.path.join(job, "stdout"), exited.stdout_bytes),
     )
-    try:
-        outcome = load(spec.agent).find_outcome(ended)
-    except Exception as exc:  # likewise
-        outcome = contract.Outcome(contract.UNKNOWN, f"the output could not be judged: {type(exc).__name__}: {exc}")
+
+
+def _with_reason(
+    outcome: contract.Outcome, layout: Layout, spec: JobSpec, exited: Exited, publication: Optional[Publication]
+) -> contract.Outcome:
+    """What we know better than the agent can say."""
     kind = KIND_OF_REASON.get(exited.reason)
     if kind is None:
         return _as_published(as_oom(outcome, exited), publication)
@@ -321,9 +390,10 @@ def unknown_end(layout: Layout, attempt_id: str) -> Exited:
 def end_attempt(data_root: str, attempt_id: str) -> None:
     """For a supervisor whose tree is gone. Harmless when it was done before."""
     layout = Layout(data_root)
-    ledger = when_there_is_room(lambda: Ledger(layout.ledger))
-    spec = ledger.load_spec(attempt_id)
-    exited = read_exited(layout, spec.attempt_id, spec.nonce)
+    patience = Patience(layout.root)
+    ledger = persist(patience, lambda: Ledger(layout.ledger, create=False))
+    spec = _ask(patience, ledger, lambda: ledger.load_spec(attempt_id))
+    exited = persist(patience, lambda: read_exited(layout, spec.attempt_id, spec.nonce))
     if exited is not None:
         finish_attempt(layout, ledger, spec, exited)
     ledger.close()

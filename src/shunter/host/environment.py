@@ -122,7 +122,8 @@ def load_account_environment(layout: Layout) -> Dict[str, str]:
     except OSError:
         pass
     found = capture_login_environment()
-    write_durably(path, b"\0".join(os.fsencode(f"{name}={value}") for name, value in found.items()))
+    with contextlib.suppress(OSError):  # then it is asked again the next time
+        write_durably(path, b"\0".join(os.fsencode(f"{name}={value}") for name, value in found.items()))
     return found
 
 

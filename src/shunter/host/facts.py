@@ -15,6 +15,8 @@ import time
 from typing import Dict, Optional, Tuple
 
 from ..wire.messages import Facts
+from .durable import is_full
+from .patience import try_to_write
 from .supervisor import read_boot_id
 
 COMMAND_LIMIT_S = 5.0
@@ -116,6 +118,15 @@ def disk_free_mb(path: str) -> Optional[int]:
         return shutil.disk_usage(path).free >> 20
     except OSError:
         return None
+
+
+def require_writable(root: str) -> None:
+    """Raises the OSError with which the data root takes no file, unless it is only full, which is measured."""
+    try:
+        try_to_write(root)
+    except OSError as exc:
+        if not is_full(exc):
+            raise
 
 
 def load_1m() -> Optional[float]:

@@ -17,7 +17,7 @@ import subprocess
 from typing import IO, Dict, Iterable, Iterator, List, Mapping, NamedTuple, NoReturn, Optional, Sequence, Tuple, Union
 
 from ..wire.errors import ShunterError
-from .durable import is_full, remove
+from .durable import disk_code, remove
 
 Argument = Union[str, bytes]
 
@@ -39,6 +39,7 @@ NEUTRAL = (
 _SCRUBBED = ("core.attributesFile=/dev/null", "core.excludesFile=/dev/null")
 _STDERR_TAIL_BYTES = 4096
 _FULL = re.compile(rb"No space left on device|Disk quota exceeded")
+_UNUSABLE = re.compile(rb"Read-only file system|Input/output error|Stale file handle")
 
 
 class GitResult(NamedTuple):
@@ -209,22 +210,28 @@ def is_disk_full(err: bytes) -> bool:
     return _FULL.search(err) is not None
 
 
+def git_disk_code(err: bytes, otherwise: str) -> str:
+    """As `disk_code`, from what git printed."""
+    return "DISK_FULL" if is_disk_full(err) else "DISK_UNUSABLE" if _UNUSABLE.search(err) else otherwise
+
+
 def raise_failed(name: str, result: GitResult, *, code: str = "GIT_FAILED") -> NoReturn:
     """Turn a failed command into an error with git's own words."""
     line = failure_line(result.err)
     if is_disk_full(result.err):
         raise ShunterError("DISK_FULL", f"git {name} found the disk full: {line}")
+    code = git_disk_code(result.err, code)
     how = f"was ended by signal {-result.status}" if result.status < 0 else f"failed with status {result.status}"
     raise ShunterError(code, f"git {name} {how}: {line}")
 
 
 @contextlib.contextmanager
 def os_errors(code: str, doing: str) -> Iterator[None]:
-    """Turn an OSError of our own file work into `code`, or DISK_FULL; `doing` begins the sentence."""
+    """Turn an OSError of our own file work into `code`, or one of the disk; `doing` begins the sentence."""
     try:
         yield
     except OSError as exc:
-        raise ShunterError("DISK_FULL" if is_full(exc) else code, f"{doing}: {exc}") from exc
+        raise ShunterError(disk_code(exc, code), f"{doing}: {exc}") from exc
 
 
 def alternates_line(objects_dir: str) -> str:

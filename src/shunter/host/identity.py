@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from typing import List, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 from .supervisor import read_boot_id, start_time
 
@@ -18,6 +18,7 @@ __all__ = [
     "judge_process",
     "read_boot_id",
     "signal_process",
+    "unknown_attempts",
 ]
 
 ALIVE, DEAD, UNKNOWN = "alive", "dead", "unknown"
@@ -97,12 +98,29 @@ def attempt_processes(attempt_id: str, places: Sequence[str]) -> List[Tuple[int,
     return found
 
 
-def _is_tagged(pid: str, tag: bytes) -> bool:
+def unknown_attempts(tasks_dir: str, is_known: Callable[[str], bool]) -> Dict[str, List[int]]:
+    """Processes of attempts that nobody here knows, in workspaces of this data root: an older ledger was put back."""
+    place = b"SHUNTER_WORKSPACE=" + os.fsencode(tasks_dir) + b"/"
+    found: Dict[str, List[int]] = {}
+    for name in os.listdir("/proc"):
+        words = _environment(name) if name.isdigit() else []
+        tags = [word.partition(b"=")[2] for word in words if word.startswith(b"SHUNTER_ATTEMPT=")]
+        if tags and any(word.startswith(place) for word in words):
+            found.setdefault(tags[-1].decode("ascii", "replace"), []).append(int(name))
+    return {attempt_id: sorted(pids) for attempt_id, pids in sorted(found.items()) if not is_known(attempt_id)}
+
+
+def _environment(pid: str) -> List[bytes]:
+    """Of our own processes; empty for those of others, and for zombies."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
-            return tag in file.read().split(b"\0")
+            return file.read().split(b"\0")
     except OSError:
-        return False
+        return []
+
+
+def _is_tagged(pid: str, tag: bytes) -> bool:
+    return tag in _environment(pid)
 
 
 def _stands_in(pid: str, places: Sequence[str]) -> bool:

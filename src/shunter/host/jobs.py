@@ -19,15 +19,15 @@ from ..agents.result import SCHEMA
 from ..wire.errors import ShunterError
 from ..wire.messages import AcceptAsk, AttemptStatus, JobSpec
 from .detached import lingers, own_environment, spawn_detached
-from .durable import is_full, sync_directory, write_durably
+from .durable import disk_code, sync_directory, write_durably
 from .environment import load_login_environment, load_profile
 from .flock import hold_lock
 from .identity import load_host_id
 from .layout import Layout
 from .ledger import Ledger
-from .refs import published_head
 from .remove import remove_tree
 from .status import read_status
+from .succession import find_start
 from .workspace import Identity, ensure_workspace
 
 START_LIMIT_S = 5.0
@@ -41,14 +41,17 @@ def python_argv(module: str, *arguments: str) -> Tuple[str, ...]:
 
 
 def accept_attempt(layout: Layout, ledger: Ledger, ask: AcceptAsk) -> AttemptStatus:
-    """Raises CHECKOUT_FAILED and others before anything was stored; then no agent ever starts for the attempt."""
+    """Raises CHECKOUT_FAILED and others before anything was stored; then no agent ever starts for the attempt.
+
+    RESULT_UNKNOWN: home has a result of the task that is not here; once it is in the mirror, the same ask is taken.
+    """
     spec = ask.spec
     refuse_unsupervised()
     if not spec.argv or not spec.argv[0]:
         raise ShunterError("PROTOCOL", "an attempt without a program")
     with hold_lock(layout.task_lock(spec.task_id)):
         if not ledger.was_accepted(spec, ask.token):
-            before = published_head(layout.mirror(spec.project_id), spec.task_id) if spec.number > 1 else None
+            before, notices = find_start(layout, ledger, spec)
             workspace = ensure_workspace(
                 layout.workspace(spec.task_id),
                 mirror=layout.mirror(spec.project_id),
@@ -57,9 +60,9 @@ def accept_attempt(layout: Layout, ledger: Ledger, ask: AcceptAsk) -> AttemptSta
                 head_oid=before,
                 identity=Identity(spec.identity_name, spec.identity_email),
             )
-            notices = workspace.notices
-            if workspace.created and spec.number > 1:
-                notices = ("the workspace was gone and was made anew from the last result", *notices)
+            if workspace.created and spec.number > 1 and not notices:
+                notices = ("the workspace was gone and was made anew from the last result",)
+            notices += workspace.notices
             try:
                 write_job(layout, spec, prompt=ask.prompt, turn_base=before or spec.base_oid)
             except BaseException:
@@ -121,7 +124,7 @@ def _write(path: str, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError as exc:
-        raise ShunterError("DISK_FULL" if is_full(exc) else "IO", f"{path}: {exc.strerror}") from exc
+        raise ShunterError(disk_code(exc, "IO"), f"{path}: {exc.strerror}") from exc
 
 
 def _filled(text: str, places: Dict[str, str]) -> str:

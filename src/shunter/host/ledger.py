@@ -93,6 +93,10 @@ CREATE TABLE outbox (
 """
 }
 
+MAKE_ROOM = "make room on the host"
+LOOK_AT_DISK = (
+    "`dmesg` and `mount` on the host say why; once its disk can be written again, everything goes on by itself"
+)
 RESTORE = "put the ledger back, or wait until no agent runs there and move the whole data root aside"
 
 
@@ -109,7 +113,9 @@ def sqlite_errors(path: str) -> Iterator[None]:
     except sqlite3.Error as exc:
         text = str(exc)
         if "full" in text or ("disk I/O error" in text and _has_no_room(path)):
-            raise ShunterError("DISK_FULL", f"{path}: {text}", hint="make room on the host") from exc
+            raise ShunterError("DISK_FULL", f"{path}: {text}", hint=MAKE_ROOM) from exc
+        if "disk I/O error" in text or _is_read_only(path):
+            raise ShunterError("DISK_UNUSABLE", f"{path}: {text}", hint=LOOK_AT_DISK) from exc
         if "malformed" in text or "not a database" in text:
             raise ShunterError("LEDGER_DAMAGED", f"{path}: {text}", hint=RESTORE) from exc
         raise ShunterError("LEDGER_UNAVAILABLE", f"{path}: {text}") from exc
@@ -124,16 +130,38 @@ def _has_no_room(path: str) -> bool:
     return found.f_bavail * found.f_frsize < 65536
 
 
+def _is_read_only(path: str) -> bool:
+    """The file system, and not this file for want of rights."""
+    try:
+        return bool(os.statvfs(os.path.dirname(path)).f_flag & os.ST_RDONLY)
+    except OSError:
+        return False
+
+
 class Ledger:
     """One connection, for one thread at a time. While one is open, others open without writing anything."""
 
     def __init__(self, path: str, *, create: bool = True) -> None:
         """`create`: make it where there is none, and no trace of one."""
         self.path = path
-        if not create and not os.path.exists(path) and not self._has_jobs():
-            raise ShunterError("LEDGER_UNAVAILABLE", f"{path}: it was removed while this session was open")
-        with sqlite_errors(path):
-            self.db = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
+        self.inode = -1
+        self._connect(create=create)
+
+    def reopen(self) -> None:
+        """For a file that another took the place of, or that could only be read when this connection was made."""
+        self.close()
+        self.distrust()
+        self._connect(create=False)
+
+    def distrust(self) -> None:
+        """Have `is_current` say no until the next `reopen`."""
+        self.inode = -1
+
+    def _connect(self, *, create: bool) -> None:
+        if not create and not os.path.exists(self.path) and not self._has_jobs():
+            raise ShunterError("LEDGER_UNAVAILABLE", f"{self.path}: it was removed while it was in use")
+        with sqlite_errors(self.path):
+            self.db = sqlite3.connect(self.path, timeout=30, isolation_level=None, check_same_thread=False)
             try:
                 self._open()
             except BaseException:

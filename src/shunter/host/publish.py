@@ -51,7 +51,7 @@ def publish_workspace(
     message: str,
     identity: Identity,
 ) -> Publication:
-    """Publish; raises PUBLISH_FAILED (or DISK_FULL) with the reason, and the workspace stays as it is."""
+    """Publish; raises PUBLISH_FAILED (DISK_FULL, DISK_UNUSABLE) with the reason, and the workspace stays as it is."""
     checked_oid(turn_base_oid)
     object_format = "sha256" if len(checked_oid(base_oid)) == 64 else "sha1"
     if not is_real_directory(workspace):
@@ -94,7 +94,7 @@ class _Job:
             try:
                 head, leftover = self._publish_on(view, parent, warm=is_head)
             except ShunterError as exc:
-                if exc.code == "DISK_FULL":
+                if exc.code in ("DISK_FULL", "DISK_UNUSABLE"):
                     raise
                 reasons.append(f"{parent.oid}: {exc.text}")
                 continue
@@ -124,7 +124,7 @@ class _Job:
             try:
                 return self._publish_with(view, with_changes(cold, index=index), parent)
             except ShunterError as exc:
-                if exc.code == "DISK_FULL":
+                if exc.code in ("DISK_FULL", "DISK_UNUSABLE"):
                     raise
         # An index of another form (split, damaged) is left alone; without it every file is read once.
         return self._publish_with(view, cold, parent)

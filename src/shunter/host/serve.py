@@ -59,14 +59,14 @@ from ..wire.record import changed
 from .bell import heard, open_bell, sweep_bells
 from .closing import close_task
 from .detached import spawn_detached
-from .durable import is_full, remove
+from .durable import disk_code, remove
 from .ending import publish_again
 from .environment import load_login_environment
-from .facts import memory_available_mb, probe_facts
-from .identity import load_host_id, os_name, read_boot_id
+from .facts import memory_available_mb, probe_facts, require_writable
+from .identity import load_host_id, os_name, read_boot_id, unknown_attempts
 from .jobs import accept_attempt, python_argv, reap_supervisors, start_supervisor
 from .layout import Layout
-from .ledger import LEASE_TTL_S, Ledger
+from .ledger import LEASE_TTL_S, LOOK_AT_DISK, MAKE_ROOM, Ledger
 from .logs import log_end, offset_since, read_chunk
 from .mirror import ensure_mirror, pin_base
 from .probes import agent_facts
@@ -94,13 +94,19 @@ class Host:
         session.has_begun = True
 
     def host_facts(self, ask: FactsAsk) -> Facts:
+        require_writable(self.layout.root)
         running = tuple(self.ledger.accepted_attempts())
         # Agents run with the login shell's PATH, and a session of ssh has another one.
         path = load_login_environment(self.layout).get("PATH") if ask.programs else None
         agents = agent_facts(self.layout, fresh=ask.fresh) if ask.agents else None
         reserved = self.ledger.reserved()
         found = probe_facts(self.layout.root, reserved=reserved, running=running, programs=ask.programs, path=path)
-        return changed(found, agents=agents)
+        strays = self.unknown_attempts() if ask.agents else {}
+        return changed(found, agents=agents, unknown_attempts={name: tuple(pids) for name, pids in strays.items()})
+
+    def unknown_attempts(self) -> Dict[str, List[int]]:
+        tasks_dir = os.path.join(self.layout.root, "tasks")
+        return unknown_attempts(tasks_dir, lambda attempt_id: self.ledger.find(attempt_id) is not None)
 
     def host_prove(self, ask: Nothing) -> Proof:
         from .proof import prove
@@ -141,6 +147,11 @@ class Host:
         return end_sleeper(ask)
 
     def lease_grant(self, ask: LeaseAsk) -> Lease:
+        if not ask.job_id.endswith("-1"):  # nobody can be at work in the workspace of a first turn
+            for attempt_id, pids in self.unknown_attempts().items():
+                if attempt_id.startswith(ask.task_id + "-"):
+                    words = f"attempt {attempt_id} of this task still runs there, unknown to the ledger"
+                    return Lease(None, f"{words} (processes {', '.join(map(str, pids))})", LEASE_TTL_S)
         token, busy = self.ledger.grant_lease(ask, available_memory_mb=memory_available_mb())
         return Lease(token, busy, LEASE_TTL_S)
 
@@ -398,9 +409,14 @@ def fault_of(exc: Exception) -> ShunterError:
     if isinstance(exc, BlockingIOError) and exc.filename is None:
         return no_more_processes()  # EAGAIN of fork(2); nothing here reads without waiting
     if isinstance(exc, OSError):
-        code = "DISK_FULL" if is_full(exc) else "IO"
-        return ShunterError(code, f"{exc.filename or 'host'}: {exc.strerror}")
+        return file_error(exc, "IO")
     return ShunterError("INTERNAL", f"{type(exc).__name__}: {exc}")
+
+
+def file_error(exc: OSError, otherwise: str) -> ShunterError:
+    code = disk_code(exc, otherwise)
+    hint = {"DISK_FULL": MAKE_ROOM, "DISK_UNUSABLE": LOOK_AT_DISK}.get(code)
+    return ShunterError(code, f"{exc.filename or 'host'}: {exc.strerror}", hint=hint)
 
 
 def greeting(layout: Layout) -> Hello:
@@ -433,8 +449,7 @@ def make_layout(data_root: str) -> Layout:
     try:
         layout.make()
     except OSError as exc:
-        code = "DISK_FULL" if is_full(exc) else "LEDGER_UNAVAILABLE"
-        raise ShunterError(code, f"{exc.filename}: {exc.strerror}") from exc
+        raise file_error(exc, "LEDGER_UNAVAILABLE") from exc
     return layout
 
 

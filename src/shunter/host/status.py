@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import time
-from typing import Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 from ..agents.options import is_session_id
 from ..wire.codec import decode, loads
@@ -55,8 +55,14 @@ def read_status(layout: Layout, ledger: Ledger, attempt_id: str) -> AttemptStatu
         end=end,
         silent_s=quiet_s if is_silent or asks is not None else None,
         asks=asks,
-        notices=decode(Tuple[str, ...], json.loads(row["notices"])),
+        notices=notices_of(row),
     )
+
+
+def notices_of(row: Dict[str, Any]) -> Tuple[str, ...]:
+    """What was told when the attempt was accepted; a row of the ledger."""
+    found: Tuple[str, ...] = decode(Tuple[str, ...], json.loads(row["notices"]))
+    return found
 
 
 def quiet_for(layout: Layout, attempt_id: str, launched_at: float) -> float:

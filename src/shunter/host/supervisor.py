@@ -25,8 +25,9 @@ import sys
 import time
 
 from .bell import heard, open_bell, ring_sessions
-from .durable import create_durably, is_full, json_line, open_regular, write_durably
+from .durable import create_durably, json_line, open_regular, write_durably
 from .output import Log, SessionSearch, Times
+from .patience import Patience, may_pass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -385,6 +386,11 @@ class Supervisor:
         self.owed.append((path, data))
         self.pay()
 
+    def owe_signal(self, kind: str, **facts: object) -> None:
+        pairs = {"attempt": self.attempt, "nonce": self.nonce, "at": time.time(), "monotonic": time.monotonic()}
+        path = os.path.join(self.spec.text(b"signals"), self.attempt + "." + kind)
+        self.owed.append((path, json_line({**pairs, **facts})))
+
     def pay(self) -> OSError | None:
         """Write what is owed; the reason why something is still owed."""
         while self.owed:
@@ -397,11 +403,6 @@ class Supervisor:
             if self.status is None:  # after its end, only what is made of it is news
                 ring_sessions(self.spec.text(b"run_dir"), self.attempt)
         return None
-
-    def signal_file(self, kind: str, **facts: object) -> None:
-        pairs = {"attempt": self.attempt, "nonce": self.nonce, "at": time.time(), "monotonic": time.monotonic()}
-        path = os.path.join(self.spec.text(b"signals"), self.attempt + "." + kind)
-        self.tell(path, json_line({**pairs, **facts}))
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
@@ -440,7 +441,7 @@ class Supervisor:
         ran = status is not None and self.reason not in ("spawn_failed", "workspace_lost")
         out, err = self.logs.get("stdout"), self.logs.get("stderr")
         oom_before, oom_after = self.oom_before, oom_kills("/proc/vmstat")
-        self.signal_file(
+        self.owe_signal(
             "exited",
             reason=self.reason,
             errno=self.error,
@@ -454,13 +455,13 @@ class Supervisor:
             oom_group=self.oom_group,
             oom_machine=None if oom_before is None or oom_after is None else oom_after - oom_before,
         )
+        patience = Patience(self.spec.text(b"data_root"), self.spec.text(b"host_id"))
         while True:
-            exc = self.pay()
+            exc = self.pay() if patience.stands() else FileNotFoundError(errno.ENOENT, "no data root", patience.root)
             if exc is None:
                 return
-            if not is_full(exc):
+            if not may_pass(exc) or not patience.wait():
                 raise exc
-            time.sleep(LOOK_AGAIN_S)
 
     def supervise(self) -> None:
         self.catch_signals()
@@ -475,7 +476,8 @@ class Supervisor:
             try:
                 if self.spawn():
                     pid = self.child
-                    self.signal_file("launched", pid=pid, start_time=start_time(pid), supervisor=os.getpid())
+                    self.owe_signal("launched", pid=pid, start_time=start_time(pid), supervisor=os.getpid())
+                    self.pay()
                     self.watch()
             finally:
                 self.end_tree()  # also when a fault of ours ends this process

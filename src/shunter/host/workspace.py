@@ -19,7 +19,7 @@ from ..wire.ids import checked_id, checked_oid
 from ..wire.record import dataclass
 from .durable import make_scratch, read_regular
 from .flock import hold_lock
-from .gitrun import GitResult, alternates_line, failure_line, is_disk_full, os_errors, run_git, write_atomically
+from .gitrun import GitResult, alternates_line, failure_line, git_disk_code, os_errors, run_git, write_atomically
 from .remove import Unremoved, remove_tree
 from .snapshot import Status, parse_status, status_args
 
@@ -264,7 +264,7 @@ def _fault(status: Status, start_oid: str) -> Optional[str]:
 
 def _checkout_error(done: GitResult, building: str) -> ShunterError:
     line = failure_line(done.err).replace(building + "/", "")
-    code = "DISK_FULL" if is_disk_full(done.err) else "CHECKOUT_FAILED"
+    code = git_disk_code(done.err, "CHECKOUT_FAILED")
     return ShunterError(code, f"the base could not be checked out: {line}")
 
 

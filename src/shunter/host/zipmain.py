@@ -82,7 +82,9 @@ def _refuse(exc: OSError, data_root: str) -> NoReturn:
     import json
 
     is_full = exc.errno in (errno.ENOSPC, errno.EDQUOT)
-    data = {"code": "DISK_FULL" if is_full else "IO", "hint": f"make room in {data_root}" if is_full else None}
+    is_unusable = exc.errno in (errno.EROFS, errno.EIO, errno.ESTALE)
+    code = "DISK_FULL" if is_full else "DISK_UNUSABLE" if is_unusable else "IO"
+    data = {"code": code, "hint": f"make room in {data_root}" if is_full else None}
     error = {"code": -32000, "message": f"{exc.filename or data_root}: {exc.strerror}", "data": data}
     print(json.dumps({"jsonrpc": "2.0", "id": None, "error": error}, separators=(",", ":")))
     sys.exit(74)

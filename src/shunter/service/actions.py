@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..dispatch.delivery import close_on_host, deliver_result, find_checkout, has_news
+from ..dispatch.delivery import Delivered, close_on_host, deliver_result, find_checkout, has_news
 from ..dispatch.hosts import NOT_REACHED, HostEntry
 from ..git.forget import forget_task
 from ..git.transfer import import_kept, open_transfer
@@ -106,13 +106,14 @@ def fetch_task(home: Home, prefix: str, *, checkout: str | None = None) -> TaskV
         publication = end.publication
     if publication is None:
         raise ShunterError("FETCH_FAILED", f"nothing was published: {end.error_text or end.evidence}")
-    ref = None
+    found = Delivered(None)
     if has_news(publication):
-        ref = deliver_result(home.store, entry, home.places, task, publication, checkout=checkout)
-    if ref is not None:
-        home.store.mark_fetched(task.id, publication.head_oid, ref=ref, actor="user", now=time.time())
+        found = deliver_result(home.store, entry, home.places, task, publication, checkout=checkout)
+    if found.ref is not None:
+        home.store.mark_fetched(task.id, publication.head_oid, ref=found.ref, actor="user", now=time.time())
     if was_lost or turn.error_code in NOT_AT_HOME:
-        home.store.record_publication(turn.id, end, actor="user", now=time.time())
+        noted = replace(end, publication=found.noted(publication))
+        home.store.record_publication(turn.id, noted, actor="user", now=time.time())
     return load_view(home.store, task.id)
 
 

@@ -8,7 +8,16 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 
 from ..agents.table import COMMANDS
-from ..dispatch.hosts import ANY_PROFILE, HostEntry, memory_budget_mb, open_hosts, probe_host, reached_as, view_host
+from ..dispatch.hosts import (
+    ANY_PROFILE,
+    DISK_TROUBLE,
+    HostEntry,
+    memory_budget_mb,
+    open_hosts,
+    probe_host,
+    reached_as,
+    view_host,
+)
 from ..fleet.config import HostConfig
 from ..fleet.observations import Observation, asking, failed, load_observations, record_observation
 from ..fleet.transport import LocalTransport
@@ -173,7 +182,7 @@ def load_use(home: Home) -> tuple[dict[str, Drain], list[Turn]]:
 def _status(host: HostConfig, view: HostView, known: Observation | None, earlier: Facts | None) -> HostStatus:
     facts = known.facts if known else None
     state, reason = state_of(view, known)
-    hint = known.hint if known is not None and state in ("unknown", "untrusted", "outdated") else None
+    hint = known.hint if known is not None and state in ("unknown", "untrusted", "outdated", "unfit") else None
     if known is not None and known.error_code == "DATA_ROOT_MISSING" and state == "unknown" and known.hello is not None:
         words, hint = gone_root(host.name, known.hello.data_root, open_turns=view.slots_used)
         reason = f"{known.error_code}: {words}"
@@ -218,6 +227,8 @@ def state_of(view: HostView, known: Observation | None) -> tuple[str, str | None
         return "outdated", view.unreached
     if known is not None and not view.reachable and known.error_code == "HOST_KEY":
         return "untrusted", view.unreached
+    if known is not None and not view.reachable and known.error_code in DISK_TROUBLE:
+        return "unfit", view.unreached
     if known is None or not view.reachable:
         return "unknown", view.unreached or "not asked yet"
     if view.held_back is not None:

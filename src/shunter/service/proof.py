@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ..agents.table import COMMANDS, MODULES, load
 from ..agents.versions import doubt_version
-from ..dispatch.hosts import LEAST_FREE_MB, HostEntry, make_transport, reached_as, sandbox_names
+from ..dispatch.hosts import LEAST_FREE_MB, HostEntry, make_transport, reached_as, sandbox_names, unknown_words
 from ..fleet.client import HostClient
 from ..fleet.observations import answered, record_observation
 from ..fleet.places import Places
@@ -105,6 +105,8 @@ def _prove(entry: HostEntry, client: HostClient, places: Places) -> Iterator[Fin
     yield _disk(facts)
     yield Finding("memory", None, _memory(facts))
     yield Finding("slots", None, f"{facts.slots_used} of {entry.config.slots} in use")
+    if facts.unknown_attempts:
+        yield Finding("turns", None, unknown_words(facts))
     yield clock(proof.now, asked_at, answered_at)
     if entry.config.ssh is not None:
         yield _survival(client, proof)

@@ -77,6 +77,7 @@ CODES: Dict[str, Code] = {
     "CHECKOUT_FAILED": Code(70, False, "The base could not be checked out completely; no agent was started."),
     "BASE_UNAVAILABLE": Code(70, False, "The recorded base commit is no longer to be had."),
     "TRANSFER_FAILED": Code(70, True, "Objects could not be moved between home and host."),
+    "RESULT_UNKNOWN": Code(70, False, "The host does not know the result that home has, and a turn was to go on from."),
     "LEASE_LOST": Code(70, True, "The lease is not valid any more."),
     "TOMBSTONED": Code(70, False, "The attempt was given up before it was accepted and can never start."),
     "ATTEMPT_CONFLICT": Code(70, False, "Another attempt of this job was accepted; a second is refused."),
@@ -84,6 +85,7 @@ CODES: Dict[str, Code] = {
     # 74: local input and output
     "IO": Code(74, True, "A local file could not be read or written."),
     "DISK_FULL": Code(74, True, "The disk is full; nothing was overwritten."),
+    "DISK_UNUSABLE": Code(74, True, "A host's disk is read-only or answers with errors; nothing was overwritten."),
     "SNAPSHOT_CHANGED": Code(74, True, "The working tree changed while it was captured."),
     "GIT_FAILED": Code(74, True, "A git command failed."),
     "NO_DISPATCHER": Code(74, True, "No dispatcher could be started; the task is stored and waits."),

@@ -62,6 +62,7 @@ class Facts:
     system: str = ""  # linux, wsl, darwin, …
     now: Optional[float] = None  # the host's wall clock
     agents: Optional[Dict[str, AgentFacts]] = None  # by `agent` and `agent@profile`; None: not asked for
+    unknown_attempts: Dict[str, Tuple[int, ...]] = field(default_factory=dict)  # what runs and is in no ledger: pids
 
 
 @dataclass(frozen=True)
@@ -234,6 +235,7 @@ class JobSpec:
     env_profile: Optional[str] = None
     push: Optional[PushTarget] = None
     fields: Dict[str, str] = field(default_factory=dict)  # of a configured command: where its JSON lines hold what
+    result_oid: Optional[str] = None  # of earlier turns, as home has it
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,16 @@ import pytest
 
 from shunter.git.capture import capture_base
 from shunter.git.repository import Repository, open_repository
-from shunter.git.transfer import Transfer, fetch_result, held_result_ref, import_pack, import_result, push_base
+from shunter.git.transfer import (
+    Transfer,
+    fetch_result,
+    held_result_ref,
+    import_kept,
+    import_pack,
+    import_result,
+    keep_former,
+    push_base,
+)
 from shunter.host.mirror import ensure_mirror
 from shunter.wire.errors import ShunterError
 
@@ -267,3 +276,43 @@ def test_a_lock_that_a_power_cut_at_home_left_does_not_stop_a_result(world: Worl
         os.utime(lock, (1, 1))
     transfer.pin(TASK, repo.head_oid)
     assert world.bring_home(repo, transfer, head).endswith(TASK)
+
+
+@both_ways
+def test_a_delivered_commit_that_the_next_result_lacks_is_kept_from_any_garbage_collection(
+    world: World, user_repo: Path
+) -> None:
+    repo, transfer, former = a_result(world, user_repo)
+    base = repo.head_oid
+    world.bring_home(repo, transfer, former)
+    git(world.workspace(), "commit", "-q", "--amend", "-m", "another message")
+    head = world.publish(base).head_oid
+    world.bring_home(repo, transfer, head)
+    for _ in range(2):
+        assert keep_former(transfer, TASK, former, head) == f"refs/shunter/kept/{TASK}/result-{former[:12]}"
+    git(user_repo, "gc", "-q", "--prune=now")
+    (ref,) = import_kept(repo, transfer, "host-1", TASK)
+    assert git(user_repo, "rev-parse", ref) == former
+    git(user_repo, "fsck", "--strict")
+
+
+def test_a_delivered_commit_that_the_next_result_contains_or_nobody_has_is_not_kept(
+    world: World, user_repo: Path
+) -> None:
+    repo, transfer, former = a_result(world, user_repo)
+    world.bring_home(repo, transfer, former)
+    write(world.workspace() / "result.txt", "more\n")
+    head = world.publish(repo.head_oid).head_oid
+    world.bring_home(repo, transfer, head)
+    assert keep_former(transfer, TASK, former, head) is None
+    assert keep_former(transfer, TASK, "1" * 40, head) is None
+    assert import_kept(repo, transfer, "host-1", TASK) == ()
+
+
+def test_a_host_whose_branch_went_back_does_not_take_the_result_along(world: World, user_repo: Path) -> None:
+    repo, transfer, head = a_result(world, user_repo)
+    ref = world.bring_home(repo, transfer, head)
+    git(Path(world.mirror), "update-ref", f"refs/heads/task/{TASK}", repo.head_oid)
+    git(user_repo, "update-ref", "-d", ref)
+    assert git(user_repo, "rev-parse", world.bring_home(repo, transfer, head)) == head
+    assert git(Path(transfer.path), "rev-parse", held_result_ref(TASK)) == head

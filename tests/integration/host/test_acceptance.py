@@ -11,7 +11,7 @@ from shunter.wire.ids import new_attempt_id
 from shunter.wire.messages import FactsAsk, LeaseRef
 
 from .test_recovery import hold_launches
-from .world import World, code_of, lines_of
+from .world import World, code_of, git, lines_of
 
 
 def marking(outside: Path) -> tuple[str, ...]:
@@ -139,3 +139,43 @@ def test_an_acceptance_before_a_reboot_is_judged_by_the_boot_of_its_supervisor(w
     let_go()
     world.wait(attempt)
     assert world.supervisor(attempt)["boot_id"] == boot_id.decode()
+
+
+# --- what a follow-up goes on from ----------------------------------------------------------------------------------
+
+
+def test_a_result_that_the_host_did_not_publish_is_asked_for_and_then_gone_on_from(world: World) -> None:
+    first, _ = world.run("sh", "-c", "echo old > work.txt")
+    task_id = first.spec.task_id
+    (world.repo / "work.txt").write_text("new\n")
+    git(world.repo, "add", ".")
+    git(world.repo, "commit", "--quiet", "-m", "what home has")
+    oid = git(world.repo, "rev-parse", "HEAD")
+    second = world.prepare("sh", "-c", "echo more >> work.txt", task_id=task_id, number=2, result_oid=oid)
+    error = code_of(lambda: world.accept(second))
+    assert error.code == "RESULT_UNKNOWN" and oid in error.text
+    assert world.status(second).state == "unknown"
+    sent = dataclasses.replace(second, spec=dataclasses.replace(second.spec, base_oid=oid))
+    world.ship(sent)
+    world.ship(second)
+    world.accept(second)
+    end = world.wait(second).end
+    assert end is not None and end.publication is not None
+    assert world.published(second, "work.txt") == "new\nmore"
+    assert end.publication.turn_commits == 1
+    assert any(oid[:12] in notice for notice in end.publication.notices)
+    (aside,) = world.workspace(second).parent.glob("workspace.before-*")
+    assert (aside / "work.txt").read_text() == "old\n"
+
+
+def test_a_result_that_home_lacks_is_gone_on_from(world: World) -> None:
+    """Also when its commit replaced the one that home has: the host knows of both."""
+    first, status = world.run("sh", "-c", "echo one > work.txt")
+    assert status.end is not None and status.end.publication is not None
+    oid, task_id = status.end.publication.head_oid, first.spec.task_id
+    for number, script in ((2, "git commit -q --amend -m other"), (3, "echo three >> work.txt")):
+        attempt, status = world.run("sh", "-c", script, task_id=task_id, number=number, result_oid=oid)
+        assert status.end is not None and status.end.publication is not None
+        assert status.end.publication.notices == ()
+    assert world.published(attempt, "work.txt") == "one\nthree"
+    assert status.end.publication.commits == 2

@@ -206,7 +206,7 @@ def test_a_disk_that_is_read_only(disk_world: World, disk: Path) -> None:
     until(lambda: subprocess.run(remount, capture_output=True).returncode == 0, what="the last writer's end")
     try:
         error = code_of(lambda: world.new_client().call("attempt.status", attempt.ref))
-        assert error.code == "LEDGER_UNAVAILABLE", error.text
+        assert error.code == "DISK_UNUSABLE" and error.hint, error.text
         assert Path(world.layout.ledger).read_bytes() == before
     finally:
         subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
