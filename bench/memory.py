@@ -7,7 +7,7 @@ import time
 from .fill import fill_store
 from .measure import memory_mib, wait_until
 from .table import Row, Table
-from .world import World
+from .world import World, kill
 
 WAITING = 1000
 SAMPLES = 10
@@ -19,18 +19,24 @@ def run() -> list[Table]:
         world.shunter("submit", "-a", f"exec:sh -c 'touch {mark}; exec sleep 600'", "sleep")
         wait_until(mark.exists)
         dispatcher = world.dispatcher_pid()
-        wait_until(lambda: world.pids("shunter.host.supervisor"))
-        supervisor = world.pids("shunter.host.supervisor")[0]
+        wait_until(world.supervisor_pids)
+        supervisor = world.supervisor_pids()[0]
         idle = sampled(dispatcher, "Rss")
         fill_store(world, waiting=WAITING)
         world.shunter("reconcile")  # wakes it, so that it has looked at every row
         full = sampled(dispatcher, "Rss")
-        serve = world.pids("\0serve\0")[0]
+        serves = world.pids("\0serve\0")
+        session = sampled(serves[0], "Rss")
+        shared = sampled(supervisor, "Pss")
+        for pid in (dispatcher, *serves):
+            kill(pid)
+        wait_until(lambda: not world.pids("\0serve\0"))
         rows = [
             Row("dispatcher, one turn runs (RSS)", idle, unit="MiB", at_most=80),
             Row(f"dispatcher, {WAITING:,} open tasks wait (RSS)", full, unit="MiB", at_most=80),
-            Row("helper's session (RSS)", sampled(serve, "Rss"), unit="MiB"),
-            Row("supervisor of a running agent (PSS)", sampled(supervisor, "Pss"), unit="MiB", at_most=5),
+            Row("helper's session (RSS)", session, unit="MiB"),
+            Row("supervisor of a running agent (PSS)", shared, unit="MiB", at_most=5),
+            Row("the same, once the session is gone", sampled(supervisor, "Pss"), unit="MiB", at_most=5),
         ]
     return [Table("Memory", "", rows)]
 

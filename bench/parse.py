@@ -64,7 +64,7 @@ def run() -> list[Table]:
 def weigh(world: World, over: threading.Event, found: list[float]) -> None:
     """While the agent runs; the same process is the publisher afterwards."""
     while not over.wait(0.2):
-        for pid in world.pids("shunter.host.supervisor"):
+        for pid in world.supervisor_pids():
             if any(world.pids(name) for name in ("/paced", "/at-once")):
                 found.append(memory_mib(pid, "Pss"))
                 time.sleep(0.3)

@@ -7,6 +7,7 @@ import signal
 import sys
 from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
+from .durable import create_durably
 from .supervisor import read_boot_id, start_time
 
 __all__ = [
@@ -34,17 +35,7 @@ def load_host_id(root: str) -> str:
                 return found
     except FileNotFoundError:
         pass
-    made = os.urandom(8).hex()
-    aside = path + "." + made
-    with open(aside, "w", encoding="ascii") as file:
-        file.write(made + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    try:
-        os.link(aside, path)  # the first of two starters wins
-    except FileExistsError:
-        pass
-    os.unlink(aside)
+    create_durably(path, os.urandom(8).hex().encode() + b"\n")  # the first of two starters wins
     with open(path, encoding="ascii") as file:
         return file.read().strip()
 

@@ -27,15 +27,16 @@ def options(words: List[str]) -> tuple[Dict[str, str], List[str]]:
 
 def serve(given: Dict[str, str]) -> int:
     from .forkserver import start_fork_server
-    from .serve import make_layout, open_session
+    from .serve import file_error, make_layout, open_session
 
     try:
         layout = make_layout(os.path.expanduser(given["data-root"]))
         start_fork_server(layout.root, layout.run)
         open_session(layout, given["nonce"]).run()
-    except ShunterError as exc:
-        sys.stdout.buffer.write(rpc.failure(None, exc))
-        return exc.exit_status
+    except (ShunterError, OSError) as exc:
+        error = exc if isinstance(exc, ShunterError) else file_error(exc, "IO")
+        sys.stdout.buffer.write(rpc.failure(None, error))
+        return error.exit_status
     return 0
 
 

@@ -164,6 +164,17 @@ def test_a_helper_that_found_no_room_to_unpack_starts_once_there_is_some(
     assert disk_world.new_client().session().hello.host_id
 
 
+def test_a_disk_without_room_for_the_hosts_id_is_named(disk_world: World, disk: Path) -> None:
+    first = disk_world.client.session().hello.host_id
+    (disk / "data" / "host_id").unlink()
+    empty = fill(disk)
+    error = code_of(disk_world.new_client().session)
+    assert error.code == "DISK_FULL" and error.hint, error.text
+    empty()
+    assert disk_world.new_client().session().hello.host_id not in (first, "")
+    assert [each.name for each in (disk / "data").glob("host_id*")] == ["host_id"]
+
+
 def test_a_disk_that_fills_up_during_a_turn_delays_only_the_account_of_its_end(
     disk_world: World, disk: Path, tmp_path: Path
 ) -> None:
