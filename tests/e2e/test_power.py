@@ -242,8 +242,11 @@ class TestConnections:
                     assert host.kill_master(), step
                 mark.unlink()
                 if kind in codes and step != "fetched":  # that one asks nothing of a host
-                    failed = f"turn {task}-1 at {step}: {codes[kind]}"
-                    eventually(lambda failed=failed: failed in pool.world.log())
+                    # One that is asked while it goes is only not reached; before acceptance nobody asks it again then.
+                    may_wait = step in ("claimed", "leased")
+                    said = {codes[kind], "HOST_UNREACHABLE"} if may_wait else {codes[kind]}
+                    lines = [f"turn {task}-1 at {step}: {code}" for code in said]
+                    eventually(lambda lines=lines: any(line in pool.world.log() for line in lines))
                 if kind in codes and step == "ended":
                     assert codes[kind] in pool.world.out("status", task)
                 host.trust()

@@ -88,7 +88,8 @@ class TestFollowUps:
         assert world.git("show", f"{found['ref']}:log.txt").endswith("Question: Colour?\nAnswer: red")
 
     def test_of_two_at_once_one_wins_and_its_words_arrive(self, world):
-        task = world.submit(LOG, prompt="first")
+        held = f'n=$(grep -c words log.txt); [ "$n" = 0 ] || until [ -e "{world.marks}/go-$n" ]; do sleep 0.05; done'
+        task = world.submit(f"{LOG}; {held}", prompt="first")
         world.run("wait", task)
         for number in range(4):
             both = [world.start("say", task, f"words {number} of {name}", "--json") for name in "ab"]
@@ -96,6 +97,7 @@ class TestFollowUps:
             assert sorted(child.returncode for child in both) == [0, 64], told
             (lost,) = [json.loads(words)["error"] for words in told if b'"error"' in words]
             assert lost["code"] == "TASK_BUSY"
+            (world.marks / f"go-{number + 1}").touch()
             (found,) = world.wait(task, status=0)
             winner = "ab"[[child.returncode for child in both].index(0)]
             assert world.git("show", f"{found['ref']}:log.txt").splitlines()[-1] == f"words {number} of {winner}"
