@@ -149,6 +149,9 @@ def _serve(data_root: str, run_dir: str, over: int) -> None:
         os.dup2(nowhere, fd)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no zombies
     os.chdir(run_dir)
+    for left in os.listdir("."):  # by sessions that ended with the machine
+        if left.endswith(SUFFIX) and not os.path.exists("/proc/" + left.split(".")[-2]):
+            remove(left)
     name = f"{LIBRARY}.{os.getppid()}{SUFFIX}"
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     remove(name + ".new")

@@ -98,6 +98,16 @@ def test_a_fork_server_that_is_silent_is_not_waited_for(world: World) -> None:
     assert endings(world) == 1
 
 
+def test_names_that_a_power_cut_left_are_swept(world: World) -> None:
+    world.run("true")
+    run = Path(world.layout.run)
+    ours = {each.name for each in run.glob("*.ends")}
+    (run / "0123456789abcdef.4194305.ends").touch()  # of another version; no pid is as high
+    other = world.new_client()
+    assert other.session()
+    until(lambda: len(names := {each.name for each in run.glob("*.ends")}) == 2 and ours < names, what="a sweep")
+
+
 def test_an_end_that_is_repeated_does_not_touch_the_next_turns_work(world: World) -> None:
     attempt, _ = world.run("sh", "-c", "echo work > work.txt")
     mirror = world.layout.mirror(world.project_id)
