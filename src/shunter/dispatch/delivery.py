@@ -71,7 +71,7 @@ def _bring_home(
     entry: HostEntry, task: Task, publication: Publication, *, repo: Repository, transfer: Transfer
 ) -> str | None:
     pack = None if publication.kept or repo.is_shallow or repo.is_partial else _small_pack(entry, task, publication)
-    if pack is not None and publication.commits:
+    if pack is not None and publication.commits and task.base_kind == "commit":  # work in progress is not in the user's
         taken = import_pack(repo, transfer, entry.name, task.id, publication.head_oid, pack)
         if taken is not None:
             return taken.ref

@@ -13,7 +13,8 @@ import shutil
 import subprocess
 from typing import IO, Dict, List, Sequence, Union
 
-PR_SET_CHILD_SUBREAPER = 36
+from .forkserver import PR_SET_CHILD_SUBREAPER
+
 TRY_LIMIT_S = 5.0
 LINGERING = "/var/lib/systemd/linger"  # a file for each user who does; what `loginctl show-user` reads
 

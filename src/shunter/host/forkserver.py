@@ -3,8 +3,8 @@
 One starts supervisors: a process that has loaded what a supervisor needs and no more, so its forks stay as small. It
 reads paths of jobs from the session, a line each, and answers each with an errno, 0 once it has forked.
 
-One ends turns: a copy of the session, which has the publisher loaded already, four fifths of a supervisor's processor
-time. It is forked before the session has threads or an open database, and listens at `run/<library>.<pid>.ends`. A
+One ends turns: a copy of the session, which has the publisher loaded already, most of a supervisor's processor time. It
+is forked before the session has threads or an open database, and listens at `run/<version>.<pid>.ends`. A
 supervisor whose agent is gone connects there and gets a fork of that copy, which ends its attempt; it waits meanwhile,
 so its identity stands until the end is in the ledger.
 
@@ -29,8 +29,8 @@ PR_SET_CHILD_SUBREAPER = 36
 SUFFIX = ".ends"
 ANSWER_LIMIT_S = 5.0
 BEGUN, ENDED = b"b", b"e"
-# The directory of this version's files: another version may judge and record in its own way.
-LIBRARY = os.path.basename(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+LIBRARY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+VERSION = os.path.basename(LIBRARY)  # its directory: another version may judge and record in its own way
 
 
 # --- starts ---------------------------------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ def end_by_fork(run_dir: str, attempt_id: str) -> bool:
 
 def _servers(run_dir: str) -> list[str]:
     try:
-        return [each for each in os.listdir(run_dir) if each.startswith(LIBRARY + ".") and each.endswith(SUFFIX)]
+        return [each for each in os.listdir(run_dir) if each.startswith(VERSION + ".") and each.endswith(SUFFIX)]
     except OSError:
         return []
 
@@ -124,14 +124,14 @@ def start_fork_server(data_root: str, run_dir: str) -> None:
 
     The copy goes when this process does: the write end of a pipe stays open until then.
     """
-    over, _held = os.pipe()
+    over, held = os.pipe()
     try:
         pid = os.fork()
     except OSError:
         return  # the account may not start another process; supervisors do without
     if pid == 0:
         try:
-            os.close(_held)
+            os.close(held)
             _serve(data_root, run_dir, over)
         finally:
             os._exit(0)
@@ -152,7 +152,7 @@ def _serve(data_root: str, run_dir: str, over: int) -> None:
     for left in os.listdir("."):  # by sessions that ended with the machine
         if left.endswith(SUFFIX) and not os.path.exists("/proc/" + left.split(".")[-2]):
             remove(left)
-    name = f"{LIBRARY}.{os.getppid()}{SUFFIX}"
+    name = f"{VERSION}.{os.getppid()}{SUFFIX}"
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     remove(name + ".new")
     listener.bind(name + ".new")

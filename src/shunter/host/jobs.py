@@ -22,6 +22,7 @@ from .detached import lingers, own_environment, spawn_detached
 from .durable import disk_code, sync_directory, write_durably
 from .environment import load_login_environment, load_profile
 from .flock import hold_lock
+from .forkserver import LIBRARY
 from .identity import load_host_id
 from .layout import Layout
 from .ledger import Ledger
@@ -31,7 +32,6 @@ from .succession import find_start
 from .workspace import Identity, ensure_workspace
 
 START_LIMIT_S = 5.0
-LIBRARY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
 def python_argv(module: str, *arguments: str) -> Tuple[str, ...]:

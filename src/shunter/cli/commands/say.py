@@ -8,9 +8,9 @@ import click
 
 from ...service.home import Home
 from ...service.say import SayAsk, say_to_task
-from ..output import emit, json_option, say, task_argument
+from ..output import json_option, task_argument
 from ..receipt import Receipt
-from .submit import finish_waiting, read_prompt, tell_warnings
+from .submit import Told, finish_stored, read_prompt
 
 
 @click.command("say")
@@ -59,18 +59,6 @@ def command(
     receipt = Receipt()
     ask = SayAsk(task, text, answers, interrupt=interrupt, fresh=fresh)
     said = say_to_task(home, ask, before_store=receipt.hold)
-    task_id, stays = said.task.id, not wait or said.fault is not None
-    status, hint = 0, f"do not say it again; shunter status {task_id}"
-    with receipt.told(f"turn {said.turn.number} of task {task_id}", hint=hint, fault=said.fault):
-        tell_warnings(said.warnings)
-        if not as_json:
-            say(f"{task_id}  turn {said.turn.number}")
-        elif stays:
-            emit(said.turn)
-        else:
-            status = finish_waiting(home, task_id, as_json=True)
-    if said.fault:
-        raise said.fault
-    if not stays and not as_json:
-        status = finish_waiting(home, task_id, as_json=False)
-    ctx.exit(status)
+    task_id, number = said.task.id, said.turn.number
+    told = Told(f"turn {number} of task {task_id}", verb="say", line=f"{task_id}  turn {number}", record=said.turn)
+    ctx.exit(finish_stored(home, receipt, said, told, wait=wait, as_json=as_json))

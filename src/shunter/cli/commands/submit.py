@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ...policy.outcome import exit_status_of, push_status_of
 from ...service.home import Home
-from ...service.submit import SubmitAsk, submit_task
+from ...service.submit import SubmitAsk, Submitted, submit_task
 from ...service.waiting import wait_for
 from ...wire.errors import ShunterError
 from ...wire.messages import PROMPT_LIMIT_BYTES
@@ -19,6 +20,9 @@ from ..durations import DURATION
 from ..output import emit, json_option, say, view_record
 from ..receipt import Receipt
 from ..text import visible
+
+if TYPE_CHECKING:
+    from ...service.say import Said
 
 FIRST_PUSH_LIMIT_S = 60.0
 
@@ -101,26 +105,39 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     ask = SubmitAsk(prompt, given=given, **own)
     receipt = Receipt()
     submitted = submit_task(home, ask, before_store=receipt.hold)
-    task_id, stays = submitted.task.id, not wait or submitted.fault is not None
-    status, hint = 0, f"do not submit it again; shunter status {task_id}"
-    with receipt.told(f"task {task_id}", hint=hint, fault=submitted.fault):
-        tell_warnings(submitted.warnings)
+    task_id = submitted.task.id
+    told = Told(f"task {task_id}", verb="submit", line=task_id, record=submitted.task)
+    ctx.exit(finish_stored(home, receipt, submitted, told, wait=wait, as_json=as_json))
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What was stored, for the errors; what not to do again; and how it is told, as a line or as a record."""
+
+    what: str
+    verb: str
+    line: str
+    record: Any
+
+
+def finish_stored(
+    home: Home, receipt: Receipt, stored: Submitted | Said, told: Told, *, wait: bool, as_json: bool
+) -> int:
+    """Tell what was stored, and with `wait` see its turn through: the exit status. Raises its fault."""
+    task_id, waits = stored.task.id, wait and stored.fault is None
+    status, hint = 0, f"do not {told.verb} it again; shunter status {task_id}"
+    with receipt.told(told.what, hint=hint, fault=stored.fault):
+        for warning in stored.warnings:
+            click.echo(f"shunter: {visible(warning)}", err=True)
         if not as_json:
-            say(task_id)
-        elif stays:
-            emit(submitted.task)
+            say(told.line)
+        elif not waits:
+            emit(told.record)
         else:  # the id stands in the record of the end
             status = finish_waiting(home, task_id, as_json=True)
-    if submitted.fault:
-        raise submitted.fault
-    if not stays and not as_json:
-        status = finish_waiting(home, task_id, as_json=False)
-    ctx.exit(status)
-
-
-def tell_warnings(warnings: tuple[str, ...]) -> None:
-    for warning in warnings:
-        click.echo(f"shunter: {visible(warning)}", err=True)
+    if stored.fault:
+        raise stored.fault
+    return finish_waiting(home, task_id, as_json=False) if waits and not as_json else status
 
 
 def finish_waiting(home: Home, task_id: str, *, as_json: bool) -> int:
