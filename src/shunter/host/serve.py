@@ -278,8 +278,8 @@ class Session:
         for worker in workers:
             worker.join(timeout=60)
         remove(self.layout.bell(os.getpid()))
-        while self.idle:
-            self.idle.pop().ledger.close()  # the last one of the host folds SQLite's side files in
+        for host in iter(self._idle_host, None):
+            host.ledger.close()  # the last one of the host folds SQLite's side files in
 
     def handle(self, line: bytes) -> None:
         number = None
@@ -309,7 +309,7 @@ class Session:
     @contextlib.contextmanager
     def a_host(self) -> Iterator[Host]:
         """One is always left open for the next request, so most find their connection made."""
-        host = self.idle.pop() if self.idle else Host(self.layout, self)
+        host = self._idle_host() or Host(self.layout, self)
         if not host.ledger.is_current():
             host.ledger.close()
             host = Host(self.layout, self)
@@ -320,6 +320,13 @@ class Session:
                 host.ledger.close()
             else:
                 self.idle.append(host)
+
+    def _idle_host(self) -> Optional[Host]:
+        """Another thread may take the last one between a look and the taking."""
+        try:
+            return self.idle.pop()
+        except IndexError:
+            return None
 
     def send(self, data: bytes) -> None:
         with self.writing:
