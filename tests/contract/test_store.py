@@ -863,6 +863,19 @@ class TestPushes:
         assert (found.state, found.pushed_oid, found.error_code) == (PushState.PUSHED, OID, None)
         assert store.next_push_due() is None
 
+    def test_a_server_that_is_away_in_ever_other_words_is_told_once(self, store):
+        self.wanted(store)
+        before = len(store.events_since(0))
+        for tries, text in enumerate(("Connection reset", "Connection refused", "Connection reset")):
+            facts = {"next_try_at": 60.0 + tries, "error_code": "ORIGIN_UNREACHABLE", "error_text": text}
+            assert store.record_push(store.load_push("task1"), PushState.FAILED, actor="me", now=30.0 + tries, **facts)
+        assert store.load_push("task1").error_text == "Connection reset"
+        told = [each.reason for each in store.events_since(0)[before:]]
+        assert told == ["ORIGIN_UNREACHABLE: Connection reset"]
+        now = {"error_code": "ORIGIN_AUTH", "error_text": "no key"}
+        assert store.record_push(store.load_push("task1"), PushState.FAILED, actor="me", now=40.0, **now)
+        assert [each.reason for each in store.events_since(0)[before + 1 :]] == ["ORIGIN_AUTH: no key"]
+
     def test_a_try_of_a_commit_that_is_no_longer_wanted_counts_for_nothing(self, store):
         old = self.wanted(store)
         self.settled(store)

@@ -108,11 +108,14 @@ class Driver:
             self.on_boundary(f"after {turn.step}")
 
     def _tell(self, turn: Turn, exc: ShunterError) -> None:
-        """In the log, once until it changes: a host that is away for a night is one line, not thirty thousand."""
-        text = f"turn {turn.id} at {turn.step}: {exc.code}: {exc.text}"
-        if self.told.get(turn.id) != text:
-            self.told[turn.id] = text
-            log(text)
+        """In the log, once until step or code change: a host that is away for a night is one line, not thirty thousand.
+
+        The text does not count: one dead machine has ssh say now this, now that.
+        """
+        kind = f"{turn.step}: {exc.code}"
+        if self.told.get(turn.id) != kind:
+            self.told[turn.id] = kind
+            log(f"turn {turn.id} at {kind}: {exc.text}")
 
     # --- before acceptance ------------------------------------------------------------------------------------------
 

@@ -72,9 +72,8 @@ class Outbox:
         state, now = PushState(found.state), time.time()
         if found.error_code == "PUBLISH_REFUSED":
             state = PushState.REFUSED
-        text = found.error_text
-        if found.error_code is not None and text != push.error_text:
-            log(f"push of task {push.task_id}: {found.error_code}: {text}")
+        if found.error_code not in (None, push.error_code):
+            log(f"push of task {push.task_id}: {found.error_code}: {found.error_text}")
         done = self.store.record_push(
             push,
             state,
@@ -82,7 +81,7 @@ class Outbox:
             now=now,
             next_try_at=self._next_try_at(push, state, found.error_code, now),
             error_code=found.error_code,
-            error_text=text,
+            error_text=found.error_text,
             hint=found.hint,
         )
         if done and state == PushState.PUSHED:

@@ -65,8 +65,8 @@ class PushWrites:
         values |= {"error_code": error_code, "error_text": error_text, "hint": hint}
         with self._write():
             done = self._run("record_push", values).rowcount == 1
-            same = (push.state, push.error_code, push.error_text) == (state, error_code, error_text)
-            if done and not same:  # a server that is away for a night must not fill the history
+            # A server that is away for a night must not fill the history, in whatever words it is away.
+            if done and (push.state, push.error_code) != (state, error_code):
                 said = f"{error_code}: {error_text}" if error_code else push.wanted_oid
                 self._record([_event(push, state, actor=actor, now=now, reason=said)])
         return done

@@ -224,7 +224,7 @@ def test_the_end_of_stdin_ends_the_session_and_its_bell(raw: Raw, tmp_path: Path
     assert raw.process.stdin is not None
     raw.process.stdin.close()
     assert raw.process.wait(timeout=60) == 0
-    assert not list((tmp_path / "data" / "run").iterdir())
+    until(lambda: not list((tmp_path / "data" / "run").iterdir()), what="its fork server, which goes after it, gone")
     assert not list((tmp_path / "data").glob("ledger.db-*"))
 
 
