@@ -18,16 +18,18 @@ from ..agents.options import is_session_id
 from ..agents.table import load
 from ..wire.codec import loads
 from ..wire.errors import ShunterError
+from ..wire.ids import checked_oid
 from ..wire.messages import End, JobSpec, Publication, Usage
 from ..wire.record import changed
 from .bell import ring_sessions
-from .durable import disk_code, json_line, open_regular, read_regular, write_durably
+from .durable import disk_code, json_line, read_regular, write_durably
 from .flock import hold_lock
 from .layout import Layout
 from .ledger import Ledger
 from .logs import log_end, lost_bytes, read_lines, read_tail
 from .patience import Patience, may_pass
 from .publish import publish_workspace
+from .refs import published_head
 from .remove import remove_tree
 from .signals import Exited, read_exited
 from .status import notices_of
@@ -167,7 +169,7 @@ def _publish(
             mirror=layout.mirror(spec.project_id),
             task_id=spec.task_id,
             base_oid=spec.base_oid,
-            turn_base_oid=_turn_base(layout.job(spec.attempt_id)),
+            turn_base_oid=_turn_base(layout, spec),
             message=f"shunter: left uncommitted by turn {spec.number} of task {spec.task_id}\n\n{spec.title}\n",
             identity=Identity(spec.identity_name, spec.identity_email),
         )
@@ -180,10 +182,13 @@ def _publish(
         return None, ShunterError("INTERNAL", f"publication: {type(exc).__name__}: {exc}")
 
 
-def _turn_base(job: str) -> str:
-    """The commit that the workspace stood at when the turn began."""
-    with open(open_regular(os.path.join(job, "turn_base")), encoding="ascii") as file:
-        return file.read(65).strip()
+def _turn_base(layout: Layout, spec: JobSpec) -> str:
+    """The commit that the workspace stood at when the turn began: the result so far where nobody can read it."""
+    noted = read_regular(os.path.join(layout.job(spec.attempt_id), "turn_base"), 65) or b""
+    try:
+        return checked_oid(noted.decode("ascii", "replace").strip())
+    except ShunterError:
+        return published_head(layout.mirror(spec.project_id), spec.task_id) or spec.base_oid
 
 
 def _judge(
@@ -208,7 +213,7 @@ def _ended(
 ) -> contract.Ended:
     job = layout.job(spec.attempt_id)
     # What earlier turns did is not this one's work; a branch that was moved back is.
-    moved = publication is not None and publication.head_oid != _turn_base(job)
+    moved = publication is not None and publication.head_oid != _turn_base(layout, spec)
     return contract.Ended(
         lines=read_lines(os.path.join(job, "stdout"), total=exited.stdout_bytes),
         stderr_tail=read_tail(os.path.join(job, "stderr"), 65536),

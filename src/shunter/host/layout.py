@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 from ..wire.ids import checked_id
@@ -23,8 +24,13 @@ class Layout:
         os.makedirs(self.root, mode=0o700, exist_ok=True)
         if os.stat(self.root).st_mode & 0o077:
             os.chmod(self.root, 0o700)
+        self.mend()
+
+    def mend(self) -> None:
+        """Create again what somebody removed below the root, and never the root itself. Raises OSError."""
         for name in ("run", "signals", "locks", "mirrors", "tasks", "jobs", "bin", "lib"):
-            os.makedirs(os.path.join(self.root, name), mode=0o700, exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(os.path.join(self.root, name), mode=0o700)
 
     def mirror(self, project_id: str) -> str:
         return os.path.join(self.root, "mirrors", checked_id(project_id) + ".git")

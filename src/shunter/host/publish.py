@@ -104,6 +104,11 @@ class _Job:
                 )
             self.notices += [f"could not publish on top of {reason}" for reason in reasons]
             return head, leftover
+        if not reasons:
+            reasons.append(
+                f"neither HEAD of the workspace nor the task's base can be read with {self.mirror}; a further turn"
+                f" (shunter say {self.task_id} …) sends the base again and brings home what stands in the workspace"
+            )
         raise ShunterError("PUBLISH_FAILED", "the result could not be published: " + "; ".join(reasons))
 
     def _parents(self, view: View) -> Iterator[Tuple[Commit, bool]]:

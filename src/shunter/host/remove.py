@@ -42,7 +42,8 @@ def remove_tree(path: str) -> Tuple[Unremoved, ...]:
                 os.rmdir(aside)
                 raise
     except FileNotFoundError:
-        pass
+        if not os.path.isdir(parent):
+            return ()  # somebody was here before us
     except OSError as exc:
         return (Unremoved(path, exc.strerror or str(exc)),)
     for entry in os.listdir(parent):

@@ -378,7 +378,8 @@ class Session:
         try:
             with self.a_host() as host:
                 waiting = host.ledger.accepted_attempts()
-        except ShunterError:
+            self.layout.mend()
+        except (ShunterError, OSError):
             return
         for attempt_id in waiting:
             try:

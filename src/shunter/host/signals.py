@@ -61,9 +61,16 @@ def read_launched(layout: Layout, attempt_id: str, nonce: str) -> Optional[Launc
 
 
 def read_supervisor(layout: Layout, attempt_id: str) -> Optional[Dict[str, Any]]:
-    """{pid, start_time, boot_id} of the supervisor, once it introduced itself: from then on it may have launched."""
-    body = _read_object(layout.job(attempt_id) + "/supervisor")
-    return body if body is not None and isinstance(body.get("pid"), int) else None
+    """{pid, start_time, boot_id} of the supervisor, once it introduced itself: from then on it may have launched.
+
+    Its launch names it again, for the case that somebody removed the job's directory under it.
+    """
+    launched = _read_object(layout.signal(attempt_id, "launched")) or {}
+    again = {name: launched.get("supervisor_" + name) for name in ("pid", "start_time", "boot_id")}
+    for body in (_read_object(layout.job(attempt_id) + "/supervisor"), again):
+        if body is not None and isinstance(body.get("pid"), int):
+            return body
+    return None
 
 
 def _read_object(path: str) -> Optional[Dict[str, Any]]:

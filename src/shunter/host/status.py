@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import time
 from typing import Any, Dict, Optional, Tuple
 
@@ -14,7 +15,7 @@ from ..wire.errors import ShunterError
 from ..wire.messages import AttemptStatus, End, JobSpec
 from .bell import ring
 from .durable import read_regular, write_durably
-from .identity import DEAD, judge_process
+from .identity import DEAD, judge_process, signal_process
 from .layout import Layout
 from .ledger import Ledger
 from .logs import read_tail
@@ -93,19 +94,24 @@ def read_session(layout: Layout, task_id: str) -> Optional[str]:
 def cancel_attempt(layout: Layout, ledger: Ledger, attempt_id: str, actor: str) -> AttemptStatus:
     """The intent is a file that the supervisor looks for; the bell only wakes it. Repeating is harmless.
 
-    No pid is used, so a cancel that comes late finds no bell and hits nobody.
+    Where somebody removed the bell, a signal wakes it; whoever publishes already ignores that one.
     """
     row = ledger.find(attempt_id)
     if row is not None and row["state"] == "accepted":
-        path, bell = (os.path.join(layout.job(attempt_id), name) for name in ("cancel", "bell"))
+        job = layout.job(attempt_id)
+        path, bell = (os.path.join(job, name) for name in ("cancel", "bell"))
         if not os.path.exists(path):
             try:
+                with contextlib.suppress(OSError):
+                    os.mkdir(job, 0o700)  # somebody may have removed it
                 write_durably(path, actor.encode("utf-8", "surrogateescape") + b"\n")
                 ledger.note(actor, "cancel", attempt_id)
             except (OSError, ShunterError):  # a full disk must not keep a turn running
                 if not ring(bell, "cancel"):
                     raise
-        ring(bell, "cancel")
+        if not ring(bell, "cancel") and os.path.exists(path):
+            seen = read_supervisor(layout, attempt_id) or {}
+            signal_process(seen.get("pid", -1), seen.get("start_time"), signal.SIGTERM)
     return read_status(layout, ledger, attempt_id)
 
 

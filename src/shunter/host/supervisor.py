@@ -171,6 +171,7 @@ class Supervisor:
         self.job = job
         self.spec = read_start(job)
         self.attempt, self.nonce = self.spec.text(b"attempt"), self.spec.text(b"nonce")
+        self.identity: dict[str, object] = {}
         self.child = -1
         self.status: int | None = None
         self.rusage: object = None
@@ -206,14 +207,9 @@ class Supervisor:
     def introduce(self) -> bool:
         """The intent stands before the act, and only once: a second supervisor of this attempt finds it and goes."""
         me = os.getpid()
-        identity = {
-            "host_id": self.spec.text(b"host_id"),
-            "os": sys.platform,
-            "boot_id": read_boot_id(),
-            "pid": me,
-            "start_time": start_time(me),
-        }
-        return create_durably(os.path.join(self.job, "supervisor"), json_line(identity))
+        self.identity = {"pid": me, "start_time": start_time(me), "boot_id": read_boot_id()}
+        place = {"host_id": self.spec.text(b"host_id"), "os": sys.platform}
+        return create_durably(os.path.join(self.job, "supervisor"), json_line({**place, **self.identity}))
 
     def hang_bell(self) -> None:
         """Before the first look for a cancel, so none falls between; without a bell we look once a second."""
@@ -475,8 +471,8 @@ class Supervisor:
             self.oom_before = oom_kills("/proc/vmstat")
             try:
                 if self.spawn():
-                    pid = self.child
-                    self.owe_signal("launched", pid=pid, start_time=start_time(pid), supervisor=os.getpid())
+                    pid, ours = self.child, {"supervisor_" + name: value for name, value in self.identity.items()}
+                    self.owe_signal("launched", pid=pid, start_time=start_time(pid), **ours)
                     self.pay()
                     self.watch()
             finally:

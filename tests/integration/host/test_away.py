@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -168,3 +169,53 @@ def test_a_turn_that_an_older_ledger_does_not_know_keeps_its_task_and_no_other(w
     until(lambda: not is_alive(supervisor), what="its end")
     assert world.lease(f"{task_id}-2-aaaaaa", f"{task_id}-2", task_id).token is not None
     assert world.client.call("host.facts", FactsAsk(agents=True)).unknown_attempts == {}
+
+
+@pytest.mark.parametrize("name", ["locks", "run", "signals"])
+def test_a_directory_that_somebody_removed_below_a_root_in_use_is_made_again(world: World, go: Path, name: str) -> None:
+    attempt = world.start("sh", "-c", WORK.format(go=go))
+    wait_output(world, attempt, b"up")
+    shutil.rmtree(world.data_root / name)
+    go.touch()
+    end = world.wait(attempt).end
+    assert end is not None and (end.outcome, end.error_code) == ("done", None)
+    assert world.published(attempt, "work.txt") == "x"
+    until((world.data_root / name).is_dir, what="the directory")
+
+
+def test_the_files_of_a_turn_removed_while_it_runs_cost_nothing_but_its_output(world: World, go: Path) -> None:
+    attempt = world.start("sh", "-c", WORK.format(go=go))
+    wait_output(world, attempt, b"up")
+    shutil.rmtree(world.job(attempt))
+    time.sleep(2.5)  # the session looks after supervisors once a second
+    assert world.status(attempt).state == "launched"
+    go.touch()
+    end = world.wait(attempt).end
+    assert end is not None and (end.outcome, end.reason, end.error_code) == ("unknown", "exit", None)
+    assert "of its output are not kept" in end.evidence
+    assert world.published(attempt, "work.txt") == "x"
+
+
+@pytest.mark.parametrize("removed", ["job", "bell"])
+def test_a_turn_whose_files_were_removed_can_be_cancelled(world: World, go: Path, removed: str) -> None:
+    attempt = world.start("sh", "-c", "echo x > work.txt; " + WORK.format(go=go))
+    wait_output(world, attempt, b"up")
+    if removed == "job":
+        shutil.rmtree(world.job(attempt))
+    else:
+        (world.job(attempt) / "bell").unlink()
+    world.cancel(attempt)
+    end = world.wait(attempt).end
+    assert end is not None and (end.outcome, end.reason, end.error_code) == ("cancelled", "cancel", None)
+    assert world.published(attempt, "work.txt") == "x"
+
+
+def test_a_mirror_removed_while_a_turn_runs_is_told_with_what_mends_it(world: World, go: Path) -> None:
+    attempt = world.start("sh", "-c", WORK.format(go=go))
+    wait_output(world, attempt, b"up")
+    shutil.rmtree(world.layout.mirror(attempt.spec.project_id))
+    go.touch()
+    end = world.wait(attempt).end
+    assert end is not None and (end.outcome, end.error_code) == ("unknown", "PUBLISH_FAILED")
+    assert f"shunter say {attempt.spec.task_id}" in (end.error_text or "")
+    assert (world.workspace(attempt) / "work.txt").read_text() == "x\n"

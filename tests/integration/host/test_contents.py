@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 
-from shunter.wire.messages import CloseAsk, Contents, HeldTask, Nothing
+from shunter.wire.messages import CloseAsk, Closed, Contents, HeldTask, Nothing
 
 from .world import World
 
@@ -28,8 +28,12 @@ def test_a_task_is_held_with_what_it_published_until_it_is_closed(world: World) 
 def test_a_task_whose_files_somebody_removed_is_held_for_its_result(world: World) -> None:
     attempt, status = world.run("sh", "-c", "echo x > x.txt")
     assert status.end is not None and status.end.publication is not None
+    task_id, head_oid = attempt.spec.task_id, status.end.publication.head_oid
     shutil.rmtree(world.workspace(attempt).parent)
-    assert held(world)[attempt.spec.task_id].head_oid == status.end.publication.head_oid
+    shutil.rmtree(world.layout.job(attempt.id))
+    assert held(world)[task_id].head_oid == head_oid
+    closed: Closed = world.client.call("task.close", CloseAsk(task_id, attempt.spec.project_id, head_oid, "test"))
+    assert closed == Closed(removed=True) and held(world) == {}
 
 
 def test_what_was_not_published_or_cannot_be_read_is_loose(world: World) -> None:

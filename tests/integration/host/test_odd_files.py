@@ -24,7 +24,7 @@ def replaced_by_pipe(name: str) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize(
-    "name", ["last_message", "start", "prompt", "session", "stderr@9", "times.stderr", "stdout@90"]
+    "name", ["last_message", "start", "prompt", "session", "stderr@9", "times.stderr", "stdout@90", "turn_base"]
 )
 def test_a_pipe_in_the_job_directory_holds_up_no_end(world: World, name: str) -> None:
     attempt, status = world.run(*replaced_by_pipe(name))
@@ -33,13 +33,6 @@ def test_a_pipe_in_the_job_directory_holds_up_no_end(world: World, name: str) ->
     assert (status.end.outcome, status.end.error_code) == (expected, None)
     assert world.read_log(attempt) == (b"said\n", [])
     assert world.published(attempt, "new.txt") == "new"
-
-
-def test_a_pipe_for_the_base_of_the_turn_is_told(world: World) -> None:
-    end = world.run(*replaced_by_pipe("turn_base"))[1].end
-    assert end is not None
-    assert (end.outcome, end.error_code) == ("unknown", "PUBLISH_FAILED")
-    assert end.error_text is not None and end.error_text.endswith("turn_base: not a regular file")
 
 
 def test_a_link_for_the_last_message_shows_no_other_file(world: World, outside: Path) -> None:
