@@ -10,7 +10,7 @@ from pathlib import Path
 from shunter.wire.ids import new_attempt_id
 from shunter.wire.messages import FactsAsk, LeaseRef
 
-from .test_recovery import hold_launches
+from .test_stopping import hold_launches
 from .world import World, code_of, git, lines_of
 
 

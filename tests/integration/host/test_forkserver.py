@@ -10,19 +10,7 @@ from pathlib import Path
 from shunter.host.ending import end_attempt
 from shunter.host.flock import hold_lock
 
-from .world import World, all_pids, git, is_alive, until
-
-
-def children_of(parent: int) -> list[int]:
-    found = []
-    for pid in all_pids():
-        try:
-            words = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-        except OSError:
-            continue
-        if int(words[1]) == parent and is_alive(pid):
-            found.append(pid)
-    return found
+from .world import World, children_of, git, is_alive, until
 
 
 def fork_servers(world: World) -> list[int]:

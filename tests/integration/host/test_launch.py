@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from .test_stopping import hold_launches
 from .world import World, code_of
 
 PYTHON = (sys.executable, "-I", "-S", "-c")
@@ -68,8 +69,6 @@ def test_a_program_of_the_repository_is_found_by_its_path(world: World) -> None:
 
 def test_a_workspace_that_is_gone_is_told_from_a_missing_program(world: World) -> None:
     first, _ = world.run("true")
-    from .test_recovery import hold_launches
-
     let_go = hold_launches(world)
     second = world.start("true", task_id=first.spec.task_id, number=2)
     shutil.rmtree(world.workspace(second))

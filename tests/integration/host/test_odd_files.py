@@ -111,7 +111,8 @@ def test_pieces_are_regular_files_with_a_number(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["[" * 50_000, "[1]", "{}", "nonsense", '{"pid": "1"}'])
 def test_what_no_supervisor_writes_is_no_identity(world: World, text: str) -> None:
     attempt, _ = world.run("true")
-    (world.job(attempt) / "supervisor").write_text(text)
+    for path in (world.job(attempt) / "supervisor", Path(world.layout.signal(attempt.id, "launched"))):
+        path.write_text(text)
     assert read_supervisor(world.layout, attempt.id) is None
 
 

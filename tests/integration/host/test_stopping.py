@@ -11,7 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from .world import HELPER_PYTHON, LIMITS, Attempt, World, is_alive, lines_of, processes_of, until
+from .world import (
+    HELPER_PYTHON,
+    LIMITS,
+    Attempt,
+    World,
+    children_of,
+    is_alive,
+    lines_of,
+    processes_of,
+    until,
+)
 
 PYTHON = (sys.executable, "-I", "-S", "-c")
 STUBBORN = (
@@ -120,8 +130,12 @@ def test_cancel_before_the_launch_starts_nothing(world: World, outside: Path) ->
 def hold_launches(world: World) -> Callable[[], None]:
     """Keep supervisors from starting, by moving their program away, until the function that comes back is called.
 
-    That opens a further session: each one starts at once what it finds accepted and not launched.
+    That opens a further session: each one starts at once what it finds accepted and not launched. The fork
+    server of one that has started something holds the program, so it goes too.
     """
+    for pid in children_of(world.client.session().hello.pid):
+        if b"host.supervisor" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            os.kill(pid, signal.SIGKILL)
     aside = world.data_root / "held"
     program = next((world.data_root / "lib").glob("*/shunter/host/supervisor.py"))
     cached = list(program.parent.glob("__pycache__/supervisor.*"))

@@ -80,6 +80,18 @@ def environment_of(pid: int) -> list[bytes]:
         return []
 
 
+def children_of(parent: int) -> list[int]:
+    found = []
+    for pid in all_pids():
+        try:
+            words = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        except OSError:
+            continue
+        if int(words[1]) == parent and is_alive(pid):
+            found.append(pid)
+    return found
+
+
 def is_alive(pid: int) -> bool:
     """Neither gone nor a zombie."""
     try:
