@@ -781,6 +781,30 @@ class TestHosts:
         assert told == [("host drained", "user", "two: disk"), ("host enabled", "me", "two")]
 
 
+class TestWhatAHostHadAcceptedBefore:
+    def test_a_claimed_turn_becomes_the_attempt_that_the_host_knows(self, store):
+        turn = claimed(store)
+        assert store.adopt_attempt(turn.id, "a1", "a0", actor="me", now=20.0, reason="had it before")
+        found = store.load_turn(turn.id)
+        assert (found.step, found.attempt_id, found.accepted_at) == (Step.ACCEPTED, "a0", 20.0)
+        assert [(each.id, each.state) for each in store.load_attempts(turn.id)] == [("a0", AttemptState.ACCEPTED)]
+        task = store.load_task(turn.task_id)
+        assert (task.state, task.host) == (TaskState.ACTIVE, "local")
+        assert not store.adopt_attempt(turn.id, "a1", "a0", actor="me", now=21.0, reason="again")
+        assert store.move_turn(turn.id, "a0", Step.ACCEPTED, Step.RUNNING, actor="me", now=22.0)
+
+    def test_only_a_claimed_turn(self, store):
+        turn = at(store, Step.LEASED)
+        assert not store.adopt_attempt(turn.id, "a1", "a0", actor="me", now=20.0, reason="had it before")
+        assert store.load_turn(turn.id).attempt_id == "a1"
+
+    def test_first_turns_that_have_waited_since(self, store):
+        first, second, third = (submitted(store, number) for number in (1, 2, 3))
+        store.claim_row(second.id, host="local", attempt_id="a2", owner="me", now=10.0)
+        assert store.waiting_first_turns(before=third.created_at + 1) == [first.id, third.id]
+        assert store.waiting_first_turns(before=first.created_at) == []
+
+
 class TestPushes:
     def wanted(self, store, number=1, *, end=None, **changes):
         """A task whose turn has published."""

@@ -1,11 +1,17 @@
-"""A host's data root as it was some time ago: a delivered result is not lost, and what is missing is said."""
+"""A data root or a home as it was some time ago: nothing is lost, run twice or passed over in silence."""
 
 from __future__ import annotations
 
 import shutil
+import time
+from pathlib import Path
 
 import pytest
 from e2e_world import World, eventually, kill
+from pool_world import Pool
+from ssh_lab import SSHD
+
+from shunter.dispatch.former import RECENT_S
 
 
 @pytest.fixture
@@ -27,15 +33,15 @@ def two_parts(world: World) -> str:
     )
 
 
-def take_copy(world: World) -> None:
+def take_copy(world: World, place: Path) -> None:
     """Without what no copy can hold: ears of living processes."""
-    ears = shutil.ignore_patterns("*.bell", "*.ends", "bell")
-    shutil.copytree(world.data, world.root / "copy", symlinks=True, ignore=ears)
+    ears = shutil.ignore_patterns("*.bell", "*.ends", "bell", "wake")
+    shutil.copytree(place, world.root / "copy", symlinks=True, ignore=ears)
 
 
-def put_back(world: World) -> None:
-    world.data.rename(world.root / "newer")
-    (world.root / "copy").rename(world.data)
+def put_back(world: World, place: Path) -> None:
+    place.rename(world.root / "newer")
+    (world.root / "copy").rename(place)
 
 
 def result_ref(world: World, task: str) -> tuple[str, str]:
@@ -51,12 +57,12 @@ class TestAnOlderCopyOfTheDataRoot:
     def test_a_follow_up_goes_on_from_the_result_that_home_has(self, world):
         task = world.submit(two_parts(world), prompt="first;")
         eventually((world.marks / "half").exists)
-        take_copy(world)
+        take_copy(world, world.data)
         (world.marks / "go").touch()
         world.wait(task, status=0)
         ref, delivered = result_ref(world, task)
         leave_hosts(world)
-        put_back(world)
+        put_back(world, world.data)
         world.run("reconcile")
         world.run("say", task, "second;", "--wait")
         assert contains(world, ref, delivered)
@@ -77,14 +83,14 @@ class TestAnOlderCopyOfTheDataRoot:
     def test_nobody_works_beside_an_agent_that_the_older_ledger_does_not_know(self, world):
         world.wait(world.submit("true"))
         leave_hosts(world)
-        take_copy(world)
+        take_copy(world, world.data)
         task = world.submit(two_parts(world), prompt="first;")
         eventually((world.marks / "half").exists)
         attempt = world.json("status", task)["turn"]["attempt_id"]
         for pid in (*world.dispatcher_pids(), *world.helper_pids()):
             kill(pid)
         eventually(lambda: not world.helper_pids())
-        put_back(world)
+        put_back(world, world.data)
         world.run("reconcile")
         eventually(lambda: world.json("status", task)["phrase"] == "lost")
         assert "unfit" in world.out("hosts", "--refresh") and attempt in world.out("hosts")
@@ -95,6 +101,119 @@ class TestAnOlderCopyOfTheDataRoot:
         (world.marks / "go").touch()
         assert world.wait(task)[0]["turn"]["number"] == 2
         assert attempt not in world.out("hosts", "--refresh")
+
+
+def leave_home(world: World) -> None:
+    for pid in world.dispatcher_pids():
+        kill(pid)
+    eventually(lambda: not (world.dispatcher_pids() or world.helper_pids()))
+
+
+class TestAnOlderCopyOfHomesState:
+    def waits_in_the_copy(self, world: World, script: str) -> str:
+        """A task that waits in the copy and runs by now."""
+        world.run("host", "drain", "local")
+        task = world.submit(f'echo x >> "{world.marks}/launches"; {script}')
+        leave_home(world)
+        take_copy(world, world.state)
+        world.run("host", "enable", "local")
+        eventually(world.launches)
+        return task
+
+    def test_a_turn_that_has_ended_since_comes_home_and_runs_once(self, world):
+        task = self.waits_in_the_copy(world, "date > new.txt")
+        world.wait(task, status=0)
+        before = result_ref(world, task)
+        leave_home(world)
+        put_back(world, world.state)
+        world.run("host", "enable", "local")
+        assert world.wait(task, status=0)[0]["phrase"] == "done"
+        assert result_ref(world, task) == before
+        assert "had accepted it before" in world.out("status", task)
+        assert world.launches() == 1
+        world.run("close", task)
+        world.assert_nothing_left_over()
+
+    def test_a_turn_that_still_runs_is_followed_and_can_be_cancelled(self, world):
+        task = self.waits_in_the_copy(world, "sleep 100")
+        leave_home(world)
+        put_back(world, world.state)
+        world.run("host", "enable", "local")
+        eventually(lambda: world.json("status", task)["phrase"] == "running")
+        world.run("cancel", task)
+        assert world.wait(task)[0]["phrase"] == "cancelled"
+        assert world.launches() == 1
+        eventually(lambda: not world.tagged_processes())
+
+    def said_since_the_copy(self, world: World) -> tuple[str, str]:
+        task = world.submit("cat >> log.txt", prompt="first;")
+        world.wait(task, status=0)
+        leave_home(world)
+        take_copy(world, world.state)
+        world.run("say", task, "second;", "--wait")
+        newest = result_ref(world, task)[1]
+        leave_home(world)
+        put_back(world, world.state)
+        return task, newest
+
+    def test_the_same_message_again_gives_its_result(self, world):
+        task, newest = self.said_since_the_copy(world)
+        world.run("say", task, "second;", "--wait")
+        ref, oid = result_ref(world, task)
+        assert oid == newest and world.git("show", f"{ref}:log.txt") == "first;second;"
+
+    def test_another_message_is_refused_with_what_helps(self, world):
+        task, newest = self.said_since_the_copy(world)
+        world.run("say", task, "third;", "--wait", status=None)
+        told = world.out("result", task)
+        assert "ATTEMPT_CONFLICT" in told and f"shunter say {task}" in told
+        assert newest[:12] in world.run("fetch", task).stderr.decode()
+        (kept,) = world.json("fetch", task, "--kept")["kept_refs"]
+        assert world.git("rev-parse", kept) == newest, "the ref went back, and what it named is kept"
+        world.run("say", task, "third;", "--wait")
+        assert world.git("show", f"{result_ref(world, task)[0]}:log.txt") == "first;second;third;"
+
+
+@pytest.mark.skipif(SSHD is None or shutil.which("ssh") is None, reason="no OpenSSH server here")
+class TestAnOlderCopyOfHomesStateAndTwoHosts:
+    @pytest.fixture
+    def pool(self, tmp_path):
+        (tmp_path / "pool").mkdir()
+        made = Pool(tmp_path / "pool")
+        yield made
+        made.close()
+
+    def test_what_ran_on_one_host_does_not_go_to_another(self, pool):
+        world, hosts = pool.world, [pool.a_host(name) for name in ("alpha", "beta")]
+        for host in hosts:
+            pool.add(host, status=0)
+            world.run("host", "drain", host.name)
+        pool.without_local()
+        task = world.submit("date > new.txt")
+        leave_home(world)
+        take_copy(world, world.state)
+        world.run("host", "enable", "beta")
+        world.wait(task, status=0)
+        leave_home(world)
+        put_back(world, world.state)
+        time.sleep(RECENT_S)
+        for host in hosts:  # alpha is first, and would have the turn
+            world.run("host", "enable", host.name)
+        assert [each["turn"]["host"] for each in world.wait(task, status=0)] == ["beta"]
+        assert pool.ledger(hosts[0], "SELECT * FROM attempt") == []
+
+    def test_a_host_that_is_away_does_not_hold_up_what_waited(self, pool):
+        world, hosts = pool.world, [pool.a_host(name) for name in ("alpha", "beta")]
+        for host in hosts:
+            pool.add(host, status=0)
+            world.run("host", "drain", host.name)
+        pool.without_local()
+        task = world.submit("date > new.txt")
+        leave_home(world)
+        time.sleep(RECENT_S)
+        hosts[1].vanish()
+        world.run("host", "enable", "alpha")
+        assert [each["turn"]["host"] for each in world.wait(task, status=0)] == ["alpha"]
 
 
 class TestABranchThatDoesNotContainTheResultOfBefore:

@@ -10,7 +10,16 @@ from pathlib import Path
 
 from ..fleet.places import Places
 from ..git.repository import Repository, open_repository
-from ..git.transfer import Transfer, fetch_result, import_pack, import_result, keep_former, open_transfer, push_base
+from ..git.transfer import (
+    Transfer,
+    fetch_result,
+    import_pack,
+    import_result,
+    imported_oid,
+    keep_former,
+    open_transfer,
+    push_base,
+)
 from ..model.records import Project, Task
 from ..store.contract import Store
 from ..wire.errors import ShunterError
@@ -47,18 +56,26 @@ class Delivered:
 
 
 def deliver_result(
-    store: Store, entry: HostEntry, places: Places, task: Task, publication: Publication, *, checkout: str | None = None
+    store: Store,
+    entry: HostEntry,
+    places: Places,
+    task: Task,
+    publication: Publication,
+    *,
+    again: bool = False,
+    checkout: str | None = None,
 ) -> Delivered:
     """Fetch into the transfer repository, then import one ref into the user's. Repeating is harmless.
 
     Work that is no part of the result is fetched along and stays in the transfer repository until somebody wants it;
     so does the result that was delivered before, when this one does not contain it: an agent rewrote its branch, or a
-    host forgot it. `checkout`: of the same project, for when the first one has moved.
+    host forgot it. `again`: on somebody's word; then the ref may be further than the record of it, which is older where
+    a copy of home's state was put back. `checkout`: of the same project, for when the first one has moved.
     """
     repo = find_checkout(store, task, checkout)
     transfer = open_transfer(str(places.transfer_dir), repo)
+    former = (imported_oid(repo, entry.name, task.id) if again else None) or task.fetched_oid
     ref = _bring_home(entry, task, publication, repo=repo, transfer=transfer)
-    former = task.fetched_oid
     if ref is None or former is None or former == publication.head_oid:
         return Delivered(ref)
     if keep_former(transfer, task.id, former, publication.head_oid) is None:

@@ -140,11 +140,23 @@ class Driver:
             capacity_memory_mb=memory_budget_mb(entry.config, self.facts_of(entry)),
         )
         lease: Lease = entry.client.call("lease.grant", ask)
+        if lease.accepted_as is not None:
+            return self._adopt(turn, task, entry)
         if lease.token is None:
             self._note_refusal(turn, lease.busy or "no room")
             self._return(turn, reason_code="CAPACITY_BUSY", pause_s=busy_pause_s(turn.attempt_number))
             return False
         return self._move(turn, Step.LEASED, reason=None, lease_token=lease.token)
+
+    def _adopt(self, turn: Turn, task: Task, entry: HostEntry) -> bool:
+        """Follow the attempt as which the host has accepted the job: an older store was put back at home since."""
+        found: AttemptStatus = entry.client.call("attempt.accept", self._acceptance(turn, task, entry, token=""))
+        self.on_boundary("recording adopted")
+        reason = f"{entry.name} had accepted it before as {found.attempt_id}, of which there was no record"
+        self.store.adopt_attempt(
+            turn.id, self._attempt(turn), found.attempt_id, actor=ACTOR, now=time.time(), reason=reason
+        )
+        return True
 
     def _end_given_up(self, turn: Turn, entry: HostEntry) -> None:
         """The turn before this one may run on after all: its host came back, and does not know that it was given up."""
@@ -195,12 +207,7 @@ class Driver:
         if self._is_cancelled_before_acceptance(turn):
             return False
         task, entry = self.store.load_task(turn.task_id), self._host(turn)
-        brief = read_brief(self.places.prompts_dir, brief_id(turn))
-        repeated = self.store.load_turns(task.id)[-1 - turn.repeat_number : -1]
-        permission = self._permission(task, turn, brief, entry)
-        ask = AcceptAsk(
-            self._token(turn), job_spec(task, turn, brief, permission=permission), prompt_of(brief, repeated)
-        )
+        ask = self._acceptance(turn, task, entry, token=self._token(turn))
         with self._renewing(turn, entry):
             try:
                 status: AttemptStatus = entry.client.call("attempt.accept", ask)
@@ -210,6 +217,12 @@ class Driver:
                 self._send_result(turn, task, entry, oid=task.fetched_oid)
                 status = entry.client.call("attempt.accept", ask)
         return self._move(turn, Step.ACCEPTED, reason=None, session_id=status.session_id)
+
+    def _acceptance(self, turn: Turn, task: Task, entry: HostEntry, *, token: str) -> AcceptAsk:
+        brief = read_brief(self.places.prompts_dir, brief_id(turn))
+        repeated = self.store.load_turns(task.id)[-1 - turn.repeat_number : -1]
+        permission = self._permission(task, turn, brief, entry)
+        return AcceptAsk(token, job_spec(task, turn, brief, permission=permission), prompt_of(brief, repeated))
 
     def _send_result(self, turn: Turn, task: Task, entry: HostEntry, *, oid: str) -> None:
         """To a host that lost it. A push may write the task's base alone, which then is put back."""

@@ -30,6 +30,7 @@ from ..wire.errors import ShunterError
 from ..wire.ids import new_attempt_id
 from ..wire.messages import Facts
 from .driver import Driver
+from .former import RECENT_S, FormerRuns
 from .hosts import HostEntry, open_hosts, view_host
 from .log import log
 from .observe import Observer
@@ -149,6 +150,8 @@ class Dispatcher:
         self.jobs = Jobs(self.driver.advance, lambda turn_id: self.words.put("done"))
         self.outbox = Outbox(store, self.hosts, on_boundary=on_boundary, on_pushed=self.driver.close_after_push)
         self.pushes = Jobs(self.outbox.advance, lambda origin: self.words.put("done"))
+        left = store.waiting_first_turns(before=time.time() - RECENT_S) if len(config.hosts) > 1 else []
+        self.former = FormerRuns(left, lambda: self.words.put("former"))
         self.last_host: dict[str, str] | None = None  # read when there is a choice of hosts
         self.fifo = open_wake_fifo(places)
 
@@ -219,10 +222,14 @@ class Dispatcher:
     def _claim(self, under_way: list[Turn]) -> None:
         entries = [self.hosts[host.name] for host in self.config.hosts if host.enabled]
         used = Counter(turn.host for turn in under_way)
+        held = self.former.held(entries)
+        for turn_id, host in self.former.take_found().items():
+            self._claim_row(turn_id, host)  # it needs no room: that host has accepted it before
         free_slots = sum(max(0, entry.config.slots - used[entry.name]) for entry in entries)
         if not free_slots:
             return
-        rows = self.store.waiting_rows(now=time.time(), per_shape=free_slots)  # of one shape no more can be claimed
+        waiting = self.store.waiting_rows(now=time.time(), per_shape=free_slots)  # of one shape no more can be claimed
+        rows = [row for row in waiting if row.turn_id not in held]
         if not rows:
             return
         chooses = len(entries) > 1 or any(entry.config.reserve_mb is not None for entry in entries)
@@ -255,17 +262,16 @@ class Dispatcher:
             for entry in entries
         ]
         for claim in plan_claims(rows, views, now=time.time()).claims:
-            turn = self.store.claim_row(
-                claim.turn_id,
-                host=claim.host,
-                attempt_id=new_attempt_id(claim.turn_id),
-                owner=self.owner.id,
-                now=time.time(),
-            )
-            if turn is not None:
+            if self._claim_row(claim.turn_id, claim.host):
                 wishes = wanted[claim.turn_id]
                 last_host |= {wishes.project_id: claim.host, wishes.worktree_id: claim.host}
-                self.jobs.touch(turn.id)
+
+    def _claim_row(self, turn_id: str, host: str) -> bool:
+        attempt_id = new_attempt_id(turn_id)
+        turn = self.store.claim_row(turn_id, host=host, attempt_id=attempt_id, owner=self.owner.id, now=time.time())
+        if turn is not None:
+            self.jobs.touch(turn.id)
+        return turn is not None
 
     def _view(
         self,

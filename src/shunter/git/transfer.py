@@ -340,6 +340,12 @@ def import_result(repo: Repository, transfer: Transfer, host_name: str, task_id:
     raise ShunterError("FETCH_FAILED", f"the result could not be imported: {reason}; {kept}")
 
 
+def imported_oid(repo: Repository, host_name: str, task_id: str) -> str | None:
+    """What the task's ref in the user's repository names; None when it has none."""
+    found = (_ref_oid(repo, ref) for ref in _result_refs(host_name, task_id))
+    return next((oid for oid in found if oid is not None), None)
+
+
 def keep_former(transfer: Transfer, task_id: str, former_oid: str, head_oid: str) -> str | None:
     """Give a delivered commit that the new head does not contain a ref beside other kept work: its name.
 

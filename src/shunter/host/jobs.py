@@ -19,7 +19,7 @@ from ..agents.result import SCHEMA
 from ..wire.errors import ShunterError
 from ..wire.messages import AcceptAsk, AttemptStatus, JobSpec
 from .detached import lingers, own_environment, spawn_detached
-from .durable import disk_code, sync_directory, write_durably
+from .durable import disk_code, open_regular, sync_directory, write_durably
 from .environment import load_login_environment, load_profile
 from .flock import hold_lock
 from .forkserver import LIBRARY
@@ -44,12 +44,17 @@ def accept_attempt(layout: Layout, ledger: Ledger, ask: AcceptAsk) -> AttemptSta
     """Raises CHECKOUT_FAILED and others before anything was stored; then no agent ever starts for the attempt.
 
     RESULT_UNKNOWN: home has a result of the task that is not here; once it is in the mirror, the same ask is taken.
+    The status may be that of an earlier attempt: home had this host run the job before and lost the record of it.
     """
     spec = ask.spec
     refuse_unsupervised()
     if not spec.argv or not spec.argv[0]:
         raise ShunterError("PROTOCOL", "an attempt without a program")
     with hold_lock(layout.task_lock(spec.task_id)):
+        standing = ledger.accepted_as(spec.job_id)
+        if standing not in (None, spec.attempt_id):
+            _require_same_message(layout, standing, ask)
+            return read_status(layout, ledger, standing)
         if not ledger.was_accepted(spec, ask.token):
             before, notices = find_start(layout, ledger, spec)
             workspace = ensure_workspace(
@@ -73,6 +78,20 @@ def accept_attempt(layout: Layout, ledger: Ledger, ask: AcceptAsk) -> AttemptSta
         if status.state == "accepted":
             start_supervisor(layout, spec.attempt_id)
     return status
+
+
+def _require_same_message(layout: Layout, standing: str, ask: AcceptAsk) -> None:
+    """A follow-up of the same number may be another one: both were said to the same records."""
+    words = f"job {ask.spec.job_id} was accepted as {standing}, of which home has no record"
+    hint = f"shunter say {ask.spec.task_id} … goes on from what is here"
+    try:
+        with open(open_regular(os.path.join(layout.job(standing), "prompt")), "rb") as file:
+            said = file.read()
+    except OSError as exc:
+        text = f"{words}; its prompt cannot be compared ({exc.strerror})"
+        raise ShunterError("ATTEMPT_CONFLICT", text, hint=hint) from exc
+    if said != ask.prompt.encode("utf-8", "surrogateescape"):
+        raise ShunterError("ATTEMPT_CONFLICT", f"{words}; that was another message", hint=hint)
 
 
 def refuse_unsupervised() -> None:

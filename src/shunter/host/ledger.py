@@ -313,6 +313,11 @@ class Ledger:
 
     # --- attempts ---------------------------------------------------------------------------------------------------
 
+    def accepted_as(self, job_id: str) -> Optional[str]:
+        """The attempt as which a job was accepted, ended or not: at most one."""
+        rows = self.rows("SELECT attempt_id FROM attempt WHERE job_id = ? AND state <> 'tombstoned'", job_id)
+        return str(rows[0]["attempt_id"]) if rows else None
+
     def was_accepted(self, spec: JobSpec, token: str) -> bool:
         """Whether the attempt is stored already; when not, raises what forbids to accept it.
 
@@ -325,10 +330,9 @@ class Ledger:
             if row:
                 return True
             self._require(spec.attempt_id, token)
-            sql = "SELECT attempt_id FROM attempt WHERE job_id = ? AND state <> 'tombstoned'"
-            other = self.db.execute(sql, (spec.job_id,)).fetchone()
+            other = self.accepted_as(spec.job_id)
             if other:
-                raise ShunterError("ATTEMPT_CONFLICT", f"job {spec.job_id} was accepted as {other['attempt_id']}")
+                raise ShunterError("ATTEMPT_CONFLICT", f"job {spec.job_id} was accepted as {other}")
             return False
 
     def accept(self, spec: JobSpec, token: str, notices: Tuple[str, ...]) -> bool:

@@ -34,6 +34,7 @@ from ..wire.messages import (
     FactsAsk,
     FollowAsk,
     Hello,
+    Jobs,
     Lease,
     LeaseAsk,
     LeaseRef,
@@ -146,12 +147,18 @@ class Host:
 
         return end_sleeper(ask)
 
+    def job_known(self, ask: Jobs) -> Jobs:
+        return Jobs(tuple(each for each in ask.ids if self.ledger.accepted_as(each)))
+
     def lease_grant(self, ask: LeaseAsk) -> Lease:
         if not ask.job_id.endswith("-1"):  # nobody can be at work in the workspace of a first turn
             for attempt_id, pids in self.unknown_attempts().items():
                 if attempt_id.startswith(ask.task_id + "-"):
                     words = f"attempt {attempt_id} of this task still runs there, unknown to the ledger"
                     return Lease(None, f"{words} (processes {', '.join(map(str, pids))})", LEASE_TTL_S)
+        accepted_as = self.ledger.accepted_as(ask.job_id)
+        if accepted_as not in (None, ask.attempt_id):
+            return Lease(None, None, LEASE_TTL_S, accepted_as)
         token, busy = self.ledger.grant_lease(ask, available_memory_mb=memory_available_mb())
         return Lease(token, busy, LEASE_TTL_S)
 

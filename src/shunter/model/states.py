@@ -85,7 +85,8 @@ FINAL_STEPS = frozenset({Step.SETTLED})
 
 STEP_MOVES: Mapping[Step, frozenset[Step]] = {
     Step.WAITING: frozenset({Step.CLAIMED, Step.SETTLED}),
-    Step.CLAIMED: frozenset({Step.LEASED, Step.WAITING, Step.SETTLED}),
+    # To accepted at once when the host ran the job before an older store was put back.
+    Step.CLAIMED: frozenset({Step.LEASED, Step.ACCEPTED, Step.WAITING, Step.SETTLED}),
     Step.LEASED: frozenset({Step.SHIPPED, Step.WAITING, Step.SETTLED}),
     Step.SHIPPED: frozenset({Step.ACCEPTED, Step.WAITING, Step.SETTLED}),
     # To ended at once when the job was over before home heard that it ran.

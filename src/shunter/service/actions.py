@@ -85,8 +85,10 @@ def settle_waiting(home: Home, task: Task, turn: Turn, *, actor: str) -> None:
         forget_task(home.places.transfer_dir, home.store.load_project(task).repo_id, task.id)
 
 
-def fetch_task(home: Home, prefix: str, *, checkout: str | None = None) -> TaskView:
+def fetch_task(home: Home, prefix: str, *, checkout: str | None = None) -> tuple[TaskView, str | None]:
     """Bring the last result home, again if need be; publishes on the host first where that had failed.
+
+    Also what is to be said of a result that was there before.
 
     `checkout`: where to bring it when the one that the task came from has moved.
     """
@@ -108,13 +110,13 @@ def fetch_task(home: Home, prefix: str, *, checkout: str | None = None) -> TaskV
         raise ShunterError("FETCH_FAILED", f"nothing was published: {end.error_text or end.evidence}")
     found = Delivered(None)
     if has_news(publication):
-        found = deliver_result(home.store, entry, home.places, task, publication, checkout=checkout)
+        found = deliver_result(home.store, entry, home.places, task, publication, again=True, checkout=checkout)
     if found.ref is not None:
         home.store.mark_fetched(task.id, publication.head_oid, ref=found.ref, actor="user", now=time.time())
     if was_lost or turn.error_code in NOT_AT_HOME:
         noted = replace(end, publication=found.noted(publication))
         home.store.record_publication(turn.id, noted, actor="user", now=time.time())
-    return load_view(home.store, task.id)
+    return load_view(home.store, task.id), found.notice
 
 
 def _end_of_lost(entry: HostEntry, turn: Turn) -> End:

@@ -108,6 +108,9 @@ class Store(Protocol):
     def has_open_turns(self) -> bool:
         """Whether anything waits or is under way; the cost does not grow with the queue."""
 
+    def waiting_first_turns(self, *, before: float) -> list[str]:
+        """Ids of first turns that have waited since before then, in the order of the queue."""
+
     def move_turn(
         self,
         turn_id: str,
@@ -126,6 +129,14 @@ class Store(Protocol):
         The turn's state follows from the step; for `ended` the caller gives the final one. Acceptance sets the task
         active and records where it lives. Not for the ways back (`return_row`), the claim (`claim_row`) and the last
         step (`settle_turn`). Ends the uncertainty. False: somebody else moved it, nothing was written.
+        """
+
+    def adopt_attempt(
+        self, turn_id: str, attempt_id: str, found_id: str, *, actor: str, now: float, reason: str
+    ) -> bool:
+        """The host of a claimed turn has accepted its job before, as `found_id`: the claimed attempt becomes that one.
+
+        From claimed to accepted in one step. False: somebody else moved the turn, nothing was written.
         """
 
     def mark_uncertain(

@@ -244,6 +244,9 @@ class SqliteStore(PushWrites, TurnWrites):
     def has_open_turns(self) -> bool:
         return bool(self._all("has_open_turns")[0][0])
 
+    def waiting_first_turns(self, *, before: float) -> list[str]:
+        return [row["id"] for row in self._records("load_waiting_first_turns", before=before)]
+
     # Queue: reading
 
     def waiting_rows(self, *, now: float, per_shape: int = 64) -> list[Row]:

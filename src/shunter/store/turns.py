@@ -132,10 +132,7 @@ class TurnWrites:
                 turn, to_step, _state_at(turn, to_step, state), actor=actor, now=now, reason=reason, facts=facts
             )
             if to_step == Step.ACCEPTED:
-                values = {"id": attempt_id, "state": "accepted", "failure_code": None, "ended_at": None}
-                self._run("move_attempt", values)
-                self._run("record_task_host", {"id": turn.task_id, "host": turn.host})
-                self._move_task(self.load_task(turn.task_id), TaskState.ACTIVE, actor=actor, now=now, reason=reason)
+                self._note_acceptance(turn, actor=actor, now=now, reason=reason)
             if to_step == Step.ENDED and attempt_id is not None:
                 self._end_attempt(attempt_id, tombstoned=False, now=now, failure_code=facts.get("error_code"))
         return True
@@ -185,6 +182,21 @@ class TurnWrites:
                 task_state = TaskState.QUEUED
                 self._insert_turn(*following)
             self._move_task(self.load_task(turn.task_id), task_state, actor=actor, now=now, reason=reason)
+        return True
+
+    def adopt_attempt(
+        self, turn_id: str, attempt_id: str, found_id: str, *, actor: str, now: float, reason: str
+    ) -> bool:
+        _check_step(Step.CLAIMED, Step.ACCEPTED)
+        names = {"id": turn_id, "attempt_id": attempt_id, "found_id": found_id}
+        with self._write():
+            if self._run("adopt_attempt", names).rowcount != 1:
+                return False
+            self._run("rename_attempt", names)
+            turn = self.load_turn(turn_id)
+            state = _state_at(turn, Step.ACCEPTED, None)
+            self._write_turn(turn, Step.ACCEPTED, state, actor=actor, now=now, reason=reason, facts={})
+            self._note_acceptance(turn, actor=actor, now=now, reason=reason)
         return True
 
     def mark_uncertain(
@@ -241,6 +253,12 @@ class TurnWrites:
         return found[0] if found is not None else None
 
     # Pieces of the transactions above
+
+    def _note_acceptance(self, turn: Turn, *, actor: str, now: float, reason: str | None) -> None:
+        values = {"id": turn.attempt_id, "state": "accepted", "failure_code": None, "ended_at": None}
+        self._run("move_attempt", values)
+        self._run("record_task_host", {"id": turn.task_id, "host": turn.host})
+        self._move_task(self.load_task(turn.task_id), TaskState.ACTIVE, actor=actor, now=now, reason=reason)
 
     def _cancel(self, turn: Turn, *, actor: str, now: float) -> None:
         if self._run("request_cancel", {"id": turn.id, "actor": actor, "now": now}).rowcount == 1:

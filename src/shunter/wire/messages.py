@@ -142,6 +142,13 @@ class Contents:
 
 
 @dataclass(frozen=True)
+class Jobs:
+    """As a question: which of these have you accepted? As the answer: these."""
+
+    ids: Tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class LeaseAsk:
     """The capacity is home's configuration of this host; the ledger decides inside one transaction."""
 
@@ -156,11 +163,15 @@ class LeaseAsk:
 
 @dataclass(frozen=True)
 class Lease:
-    """`token` None: refused, and `busy` says why."""
+    """`token` None: refused, and `busy` says why.
+
+    `accepted_as`: the host has accepted the job before, as that attempt, of which home lost the record.
+    """
 
     token: Optional[str]
     busy: Optional[str]
     ttl_s: float = 60.0
+    accepted_as: Optional[str] = None
 
 
 @dataclass(frozen=True)
@@ -489,6 +500,7 @@ METHODS = {
     "proof.remove": (ProofRef, Nothing),
     "proof.sleep": (Nothing, Sleeper),
     "proof.end": (Sleeper, Slept),
+    "job.known": (Jobs, Jobs),
     "lease.grant": (LeaseAsk, Lease),
     "lease.renew": (LeaseRef, Lease),
     "lease.release": (LeaseRef, Nothing),

@@ -6,16 +6,23 @@ import dataclasses
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from shunter.wire.ids import new_attempt_id
-from shunter.wire.messages import FactsAsk, LeaseRef
+from shunter.wire.messages import FactsAsk, Jobs, LeaseRef
 
 from .test_stopping import hold_launches
-from .world import World, code_of, git, lines_of
+from .world import Attempt, World, code_of, git, lines_of
 
 
 def marking(outside: Path) -> tuple[str, ...]:
     return ("sh", "-c", f"echo launched >> {outside}/marks")
+
+
+def asked_again(attempt: Attempt, *, prompt: str | None = None, **spec: Any) -> Attempt:
+    """The same job as a home asks for it that lost the record of its acceptance, so without a lease."""
+    again = dataclasses.replace(attempt.spec, attempt_id=new_attempt_id(attempt.spec.job_id), **spec)
+    return dataclasses.replace(attempt, spec=again, token="", prompt=attempt.prompt if prompt is None else prompt)
 
 
 def test_the_same_acceptance_many_times_at_once_launches_once(world: World, outside: Path) -> None:
@@ -53,6 +60,23 @@ def test_a_lease_that_came_no_further_does_not_hold_up_the_next_attempt(world: W
     assert world.slots_used() == 1
 
 
+def test_a_job_that_was_accepted_is_told_by_its_attempt_whoever_asks_again(world: World, outside: Path) -> None:
+    """An older copy of home's state was put back: it asks by an attempt of its own."""
+    first = world.start(*marking(outside), prompt="do it")
+    world.wait(first)
+    spec, again = first.spec, asked_again(first)
+    lease = world.lease(again.id, spec.job_id, spec.task_id)
+    assert (lease.token, lease.busy, lease.accepted_as) == (None, None, first.id)
+    status = world.accept(again)
+    assert (status.attempt_id, status.state) == (first.id, "ended")
+    (world.job(first) / "prompt").unlink()
+    assert code_of(lambda: world.accept(again)).code == "ATTEMPT_CONFLICT"
+    known: Jobs = world.client.call("job.known", Jobs((spec.job_id, "other-1")))
+    assert known.ids == (spec.job_id,)
+    assert list(lines_of(outside / "marks")) == ["launched"]
+    assert world.slots_used() == 0
+
+
 def test_a_tombstone_holds_though_the_files_of_the_job_were_written(world: World, outside: Path) -> None:
     """The session died between the job's directory and the ledger's row; the acceptance comes again, too late."""
     attempt = world.prepare(*marking(outside))
@@ -74,10 +98,10 @@ def test_a_tombstone_after_the_acceptance_is_refused(world: World) -> None:
     assert world.status(attempt).end == status.end
 
 
-def test_a_second_attempt_of_a_job_is_refused_and_touches_nothing(world: World, outside: Path) -> None:
+def test_another_message_as_the_same_job_is_refused_and_touches_nothing(world: World, outside: Path) -> None:
     first = world.start("sh", "-c", f"until [ -e {outside}/go ]; do sleep 0.01; done; echo launched >> {outside}/marks")
     world.wait(first, "launched")
-    second = world.prepare(*marking(outside), task_id=first.spec.task_id, session_id="another")
+    second = asked_again(first, session_id="another", prompt="another")
     assert code_of(lambda: world.accept(second)).code == "ATTEMPT_CONFLICT"
     assert not world.job(second).exists()
     assert world.status(first).session_id is None

@@ -32,8 +32,9 @@ def test_a_task_whose_files_somebody_removed_is_held_for_its_result(world: World
     shutil.rmtree(world.workspace(attempt).parent)
     shutil.rmtree(world.layout.job(attempt.id))
     assert held(world)[task_id].head_oid == head_oid
-    closed: Closed = world.client.call("task.close", CloseAsk(task_id, attempt.spec.project_id, head_oid, "test"))
-    assert closed == Closed(removed=True) and held(world) == {}
+    for _ in range(2):  # whoever asked may not have heard the answer
+        closed: Closed = world.client.call("task.close", CloseAsk(task_id, attempt.spec.project_id, head_oid, "test"))
+        assert closed == Closed(removed=True) and held(world) == {}
 
 
 def test_what_was_not_published_or_cannot_be_read_is_loose(world: World) -> None:

@@ -22,7 +22,9 @@ def command(task: str, kept: bool, as_json: bool) -> None:
     host first where that had failed. When the checkout has moved, run it inside at its new place.
     """
     home = Home()
-    view = fetch_task(home, task, checkout=str(Path.cwd()))
+    view, notice = fetch_task(home, task, checkout=str(Path.cwd()))
+    if notice is not None:
+        click.echo(f"shunter: {notice}", err=True)
     refs = import_kept_work(home, task) if kept else []
     if as_json:
         emit({**view_record(view), "kept_refs": refs})

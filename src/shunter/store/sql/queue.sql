@@ -25,6 +25,12 @@ JOIN queue ON queue.seq IN (
 )
 ORDER BY queue.priority DESC, queue.seq;
 
+-- name: load_waiting_first_turns
+-- First turns that have waited since before then, in the order of the queue.
+SELECT turns.id FROM queue JOIN turns ON turns.id = queue.turn_id
+WHERE queue.owner IS NULL AND turns.number = 1 AND turns.created_at < :before
+ORDER BY queue.priority DESC, queue.seq;
+
 -- name: list_rows
 -- The queue as people see it: rows that wait and rows under way, in order.
 SELECT queue.turn_id, queue.task_id, queue.summary, shapes.requirements, queue.priority, shapes.pinned_host,

@@ -106,6 +106,14 @@ DELETE FROM follow_ups WHERE task_id = :task_id;
 INSERT INTO attempts (id, turn_id, number, host, state, created_at)
 VALUES (:id, :turn_id, :number, :host, 'open', :now);
 
+-- name: rename_attempt
+-- What was claimed turns out to be an attempt that the host has accepted before.
+UPDATE attempts SET id = :found_id WHERE id = :attempt_id;
+
+-- name: adopt_attempt
+-- Likewise for the turn.
+UPDATE turns SET attempt_id = :found_id WHERE id = :id AND attempt_id = :attempt_id AND step = 'claimed';
+
 -- name: load_attempts
 -- All attempts of a turn, first to last.
 SELECT id, turn_id, number, host, state, created_at, lease_token, failure_code, ended_at FROM attempts
