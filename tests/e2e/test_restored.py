@@ -183,14 +183,19 @@ class TestAnOlderCopyOfHomesStateAndTwoHosts:
         yield made
         made.close()
 
-    def test_what_ran_on_one_host_does_not_go_to_another(self, pool):
-        world, hosts = pool.world, [pool.a_host(name) for name in ("alpha", "beta")]
+    def waits_for_both(self, pool):
+        """Both hosts drained, a task that waits, and nobody at home."""
+        hosts = [pool.a_host(name) for name in ("alpha", "beta")]
         for host in hosts:
             pool.add(host, status=0)
-            world.run("host", "drain", host.name)
+            pool.world.run("host", "drain", host.name)
         pool.without_local()
-        task = world.submit("date > new.txt")
-        leave_home(world)
+        task = pool.world.submit("date > new.txt")
+        leave_home(pool.world)
+        return hosts, task
+
+    def test_what_ran_on_one_host_does_not_go_to_another(self, pool):
+        world, hosts, task = pool.world, *self.waits_for_both(pool)
         take_copy(world, world.state)
         world.run("host", "enable", "beta")
         world.wait(task, status=0)
@@ -203,13 +208,7 @@ class TestAnOlderCopyOfHomesStateAndTwoHosts:
         assert pool.ledger(hosts[0], "SELECT * FROM attempt") == []
 
     def test_a_host_that_is_away_does_not_hold_up_what_waited(self, pool):
-        world, hosts = pool.world, [pool.a_host(name) for name in ("alpha", "beta")]
-        for host in hosts:
-            pool.add(host, status=0)
-            world.run("host", "drain", host.name)
-        pool.without_local()
-        task = world.submit("date > new.txt")
-        leave_home(world)
+        world, hosts, task = pool.world, *self.waits_for_both(pool)
         time.sleep(RECENT_S)
         hosts[1].vanish()
         world.run("host", "enable", "alpha")
