@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ..dispatch.hosts import HostEntry, make_transport
 from ..fleet.inventory import remove_host_entry
 from ..fleet.observations import forget_observation, load_observations
-from ..fleet.ssh import SshTransport
+from ..fleet.ssh import DataRoot, SshTransport
 from ..model.records import Task, Turn
 from ..model.states import Step, TaskState
 from ..policy.outcome import NOT_AT_HOME
@@ -144,9 +144,37 @@ def remove_host(home: Home, name: str) -> bool:
     return removed
 
 
+def find_remains(home: Home, entry: HostEntry) -> DataRoot | None:
+    """None while something is there that has to be looked at first; else that data root: gone, or half removed.
+
+    Only for hosts reached by ssh; raises USAGE for others.
+    """
+    seen = _ssh_of(home, entry).look()
+    return None if seen.is_used else seen
+
+
 def purge_host(home: Home, entry: HostEntry) -> str:
-    """Remove the data root as a whole; what was done, in words. Only for hosts reached by ssh."""
+    """Remove all that shunter has there; what was done, in words. Only for hosts reached by ssh.
+
+    Raises INTERRUPTED at Ctrl-C, which the host does not hear.
+    """
+    try:
+        done = _ssh_of(home, entry).purge()
+    except KeyboardInterrupt:
+        text = f"what was begun on {entry.name} goes on there, and its entry stays until it is known to be over"
+        hint = f"the same command again finishes it: shunter host remove {entry.name} --purge"
+        raise ShunterError("INTERRUPTED", text, hint=hint) from None
+    if not done.found:
+        return f"nothing of shunter's was in {done.data_root}"
+    if done.has_others:
+        return f"removed what shunter had in {done.data_root}; other files there stay"
+    if done.stays is not None:
+        return f"removed all in {done.data_root}; the empty directory stays: {done.stays}"
+    return f"removed {done.data_root}"
+
+
+def _ssh_of(home: Home, entry: HostEntry) -> SshTransport:
     transport = make_transport(entry.config, home.places)
     if not isinstance(transport, SshTransport):
         raise ShunterError("USAGE", "--purge is for hosts reached by ssh", hint=f"rm -rf {home.places.host_data_root}")
-    return transport.purge()
+    return transport

@@ -142,6 +142,17 @@ class Contents:
 
 
 @dataclass(frozen=True)
+class Purged:
+    """What became of a data root that was removed."""
+
+    data_root: str
+    found: bool  # something of shunter's was there
+    has_others: bool  # files of somebody, which stay
+    stays: Optional[str]  # why the emptied directory itself does, in the system's words; None: it does not
+    left: Tuple[str, ...]  # what could not be removed, with the reason
+
+
+@dataclass(frozen=True)
 class LeaseAsk:
     """The capacity is home's configuration of this host; the ledger decides inside one transaction."""
 

@@ -8,12 +8,15 @@ from collections.abc import Callable
 
 import click
 
+from ...dispatch.hosts import HostEntry
+from ...fleet.ssh import DataRoot
 from ...service.actions import undelivered_on
 from ...service.home import Home
 from ...service.onboard import AddAsk, add_host, check_host, drain_host, enable_host, set_up_host
 from ...service.proof import Finding
 from ...service.removal import (
     Inventory,
+    find_remains,
     purge_host,
     refuse_purge,
     refuse_removal,
@@ -21,6 +24,7 @@ from ...service.removal import (
     take_inventory,
 )
 from ...wire.errors import ShunterError
+from ..entry import IGNORE, take_interrupts
 from ..output import emit, json_option, say
 from ..text import coloured, count, visible
 
@@ -199,28 +203,53 @@ def remove(name: str, purge: bool, yes: bool, discard: bool, as_json: bool) -> N
     entry = refuse_removal(home, name)
     tell = (lambda line: click.echo(line, err=True)) if as_json else say
     alone = undelivered_on(home, name)
-    if alone and purge and not discard:
+    remains = find_remains(home, entry) if purge else None
+    if alone and purge and remains is None and not discard:
         hint = f"shunter fetch {alone[0]}, or add --discard"
         raise ShunterError("RESULT_UNDELIVERED", f"results on {name} alone: {' '.join(alone)}", hint=hint)
     if alone:
         click.echo(f"shunter: results on {name} alone, which cannot be fetched any more: {' '.join(alone)}", err=True)
     if purge:
-        there = take_inventory(home, entry)
-        for line in _told(there, name):
-            tell(visible(line))
-        if not discard:
-            refuse_purge(entry, there)
-        if not yes:
-            click.confirm("Remove it? What was not fetched is lost", abort=True)
-            there = take_inventory(home, entry)  # others may have come while the question stood
-            if not discard:
-                refuse_purge(entry, there)
-        tell(visible(purge_host(home, entry)))
+        if remains is None:
+            _ask_for_all(home, entry, tell, yes=yes, discard=discard)
+        else:
+            for line in _told_of_remains(remains, name):
+                tell(visible(line))
+            if not yes:
+                click.confirm(f"Take {name} out of the pool?", abort=True)
+        try:
+            done = purge_host(home, entry)
+        except ShunterError as exc:
+            if exc.code == "INTERRUPTED":
+                take_interrupts(IGNORE)  # a second one must not take the words
+            raise
+        tell(visible(done))
     removed = remove_host(home, name)
     if as_json:
         emit({"name": name, "removed": removed, "purged": purge})
     else:
         say(f"{name} is out of the pool" if removed else f"{name} is there without an entry; nothing was changed")
+
+
+def _ask_for_all(home: Home, entry: HostEntry, tell: Callable[[str], None], *, yes: bool, discard: bool) -> None:
+    """Show what a purge would remove. Raises what `refuse_purge` does, or Abort at a no."""
+    there = take_inventory(home, entry)
+    for line in _told(there, entry.name):
+        tell(visible(line))
+    if not discard:
+        refuse_purge(entry, there)
+    if yes:
+        return
+    click.confirm("Remove it? What was not fetched is lost", abort=True)
+    there = take_inventory(home, entry)  # others may have come while the question stood
+    if not discard:
+        refuse_purge(entry, there)
+
+
+def _told_of_remains(remains: DataRoot, name: str) -> list[str]:
+    if remains.remains:
+        return [f"left of an earlier purge on {name}: {' '.join(remains.remains)}"]
+    return [f"{remains.path} on {name}: nothing is there"]
 
 
 def _told(there: Inventory, name: str) -> list[str]:
