@@ -22,6 +22,7 @@ from .home import Home
 from .twins import holders_of
 
 ALL = 100_000
+CONTENTS_LIMIT_S = 600.0  # the host looks into every workspace
 
 
 def refuse_removal(home: Home, name: str) -> HostEntry:
@@ -62,7 +63,7 @@ def take_inventory(home: Home, entry: HostEntry) -> Inventory:
     """What `remove --purge` would remove. Raises TASK_BUSY when something runs there, for whichever home."""
     try:
         host_id = entry.client.session().hello.host_id
-        found: Contents = entry.client.call("host.contents", Nothing())
+        found: Contents = entry.client.call("host.contents", Nothing(), limit_s=CONTENTS_LIMIT_S)
     finally:
         entry.client.close()
     if found.running:

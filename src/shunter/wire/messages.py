@@ -127,7 +127,7 @@ class HeldTask:
 
     task_id: str
     head_oid: Optional[str]  # what its last turn published; None: no turn did
-    loose: bool  # something of it stands in the workspace alone
+    loose: bool  # something of it stands in the workspace alone, or that could not be judged
 
 
 @dataclass(frozen=True)
