@@ -30,7 +30,9 @@ from .mirror import base_ref, result_ref
 from .remove import remove_tree
 from .supervisor import start_time
 
-SLEEP_S = 600  # a sleeper that nobody ends goes by itself
+# A sleeper that nobody ends, because its proof was broken off, goes by itself. Home may take two calls and an opening
+# of a session (150 s at most, fleet/client.py) to come back to it. No other proof ends it: several may be under way.
+SLEEP_S = 180
 COMMAND_LIMIT_S = 10.0
 PROOF_KEPT_S = 3600.0
 LOOK_LIMIT_S = 120.0  # into all workspaces; one that was not looked into by then counts as holding something
