@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 from e2e_world import cmdline, eventually, kill
+from origin_lab import Origin
 from pool_world import Pool, text_of
 from small_disk import small_disk
-from ssh_lab import SSHD, LabHost
+from ssh_lab import SSHD, LabHost, run
 
 pytestmark = [
     pytest.mark.skipif(SSHD is None or shutil.which("ssh") is None, reason="no OpenSSH server here"),
@@ -107,7 +108,7 @@ class TestBrokenOff:
         removing.send_signal(signal.SIGINT)
         _, err = removing.communicate(timeout=60)
         assert removing.returncode == 130
-        assert b"INTERRUPTED" in err and b"goes on there" in err and b"shunter host remove one --purge" in err
+        assert b"INTERRUPTED" in err and b"goes on there" in err and b"the same command again" in err
         eventually(lambda: not remains(large))
         assert not large.exists() and names(pool) == ["local", "one"]
         assert "nothing is there" in text_of(pool.world.run(*PURGE))
@@ -120,3 +121,70 @@ class TestBrokenOff:
         told = text_of(pool.world.run(*PURGE))
         assert f"{pool.root_of(host)} on one: nothing is there" in told and "nothing of shunter's was in" in told
         assert pool.root_of(host).exists() and names(pool) == ["local"]
+
+
+@pytest.fixture
+def origin(pool, host) -> Origin:
+    """A repository by its path, on the host's account."""
+    (pool.world.home / ".gitconfig").write_text("[safe]\n\tdirectory = *\n")
+    made = Origin(pool.world, host.home / "origin.git")
+    if host.is_own_user:
+        run("chown", "-R", host.user, str(made.bare))
+    pool.world.git("remote", "add", "origin", str(made.bare))
+    pool.add(host, "--tag", "origin:file")
+    pool.without_local()
+    return made
+
+
+class TestPushes:
+    def undelivered(self, pool, origin) -> str:
+        """A task whose branch a hook of origin refuses."""
+        origin.hook("cat > /dev/null; exit 1")
+        task = pool.world.submit("cat > work.txt; git add work.txt; git commit -qm work", "--publish", "push")
+        pool.world.wait(task, status=0)
+        eventually(lambda: pool.world.json("status", task)["push"]["state"] == "refused")
+        return task
+
+    def test_what_is_not_on_origin_is_listed_and_given_up_with_discard_only(self, pool, host, origin):
+        task = self.undelivered(pool, origin)
+        told = text_of(pool.world.run(*PURGE, status=64))
+        assert f"not on origin: {task}" in told and "RESULT_UNDELIVERED" in told
+        assert f"branch shunter/{task} is not on {origin.bare} yet: PUBLISH_REFUSED" in told
+        assert f"shunter publish {task} --retry" in told
+        assert "not on origin" in pool.world.out("list") and names(pool) == ["local", "one"]
+        told = text_of(pool.world.run(*PURGE, "--discard"))
+        assert f"given up: {task} (branch shunter/{task}" in told
+        assert pool.world.json("status", task)["push"]["state"] == "dropped"
+        assert "not on origin" not in pool.world.out("list") and not pool.root_of(host).exists()
+
+    def test_after_a_retry_that_went_through_nothing_is_owed(self, pool, origin):
+        task = self.undelivered(pool, origin)
+        origin.hook("cat > /dev/null")
+        pool.world.run("publish", task, "--retry")
+        told = text_of(pool.world.run(*PURGE))
+        assert "not on origin" not in told and "given up" not in told and "cannot be pushed" not in told
+        assert pool.world.json("status", task)["push"]["state"] == "pushed"
+
+    def test_a_host_that_only_leaves_the_pool_keeps_what_it_owes_and_that_is_told(self, pool, host, origin):
+        task = self.undelivered(pool, origin)
+        told = text_of(pool.world.run("host", "remove", "one"))
+        assert f"cannot be pushed from one any more: {task} (branch shunter/{task}" in told
+        assert pool.world.json("status", task)["push"]["state"] == "refused"
+        origin.hook("cat > /dev/null")
+        pool.add(host, "--tag", "origin:file")
+        pool.world.run("publish", task, "--retry")
+        assert f"shunter/{task}" in origin.branches()
+
+
+class TestWorkspaces:
+    def test_what_somebody_changed_there_after_the_turn_is_listed(self, pool, host):
+        pool.add(host)
+        pool.without_local()
+        task = pool.world.submit("echo x > x.txt")
+        pool.world.wait(task, status=0)
+        (pool.root_of(host) / "tasks" / task / "workspace" / "x.txt").write_text("edited\n")
+        told = text_of(pool.world.run(*PURGE, status=64))
+        assert f"with something in the workspace alone: {task}" in told and "RESULT_UNDELIVERED" in told
+        told = text_of(pool.world.run("close", task, status=64))
+        assert "only in the workspace: 'x.txt', changed after the last turn" in told
+        assert "removed" in text_of(pool.world.run(*PURGE, "--discard"))
