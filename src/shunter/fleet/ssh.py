@@ -21,12 +21,17 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..host.gitrun import git_disk_code
+from ..host.layout import ASIDE, OURS
+from ..wire import rpc
 from ..wire.errors import ShunterError
+from ..wire.messages import Purged
 from .helper import Helper, build_helper
 from .sshfailure import goes_through_others, is_way_cut, ssh_failure
 
 SOCKET_LIMIT = 104 - 18  # sun_path of the smallest system, less what ssh appends while it makes the socket
 CALL_LIMIT_S = 60.0
+PURGE_LIMIT_S = 600.0
 WAY_LIMIT_S = 20.0
 CONFIG_LIMIT_S = 10.0  # reading it connects to nobody, but it may ask for names and run programs
 OPTIONS = (
@@ -69,22 +74,21 @@ RUN = (
     'x or __import__("runpy").run_path(p,run_name="__main__");'
     "from shunter.host.main import main;main()"
 )
-# Where the data root is and the id that it has, with nothing made there. a = [data root]
+# Where the data root is, the id that it has, whether anything of ours is in it and what purges left of it, with nothing
+# made there. a = [data root]
 LOOK = (
-    BEGIN + 'p=os.path.join(d,"host_id");i=open(p).read(99).strip() if os.path.isfile(p) else None;'
-    "print();print(json.dumps([d,i]))"
-)
-# All that a data root may hold; what else is in it is somebody's.
-OURS = (
-    *("bin", "lib", "run", "mirrors", "tasks", "jobs", "signals", "locks", "login_env", "agents.json", "host_id"),
-    *("ledger.db", "ledger.db-wal", "ledger.db-shm"),
+    BEGIN + 'p=os.path.join(d,"host_id");i=open(p).read(99).strip() if os.path.isfile(p) else None;import glob;'
+    f'n=os.listdir(d) if os.path.isdir(d) else [];k=[x for x in n if x.startswith("{ASIDE}")];'
+    f'r=[os.path.join(d,x) for x in k]+glob.glob(glob.escape(d)+"{ASIDE}*");'
+    f'u="ledger.db" in n or bool(not k and set(n)&set({json.dumps(OURS)}));'
+    "print();print(json.dumps([d,i,u,r]))"
 )
 FOREIGN = "SHUNTER-DATA-ROOT-FOREIGN"
 # Writes the helper that comes on stdin beside its place, checks it and renames it. a = [data root, name, digest]
 # A directory that holds anything of somebody's is not made a data root: nobody could tell later what may go.
 INSTALL = (
     BEGIN + f"o={json.dumps(OURS)};l=lambda p:os.listdir(p) if os.path.isdir(p) else [];"
-    'x=[n for n in l(d) if n not in o and not n.startswith(".removing-")]'
+    'x=[n for n in l(d) if n not in o and not n.startswith("' + ASIDE + '")]'
     '+[n for n in l(os.path.join(d,"bin")) if "shunter-host-" not in n];'
     'x and not os.path.exists(os.path.join(d,"ledger.db")) and '
     f'(print("{FOREIGN} "+d,flush=True),sys.exit(69));'
@@ -94,22 +98,14 @@ INSTALL = (
     't=os.path.join(b,"."+a[1]+"."+str(os.getpid()));f=open(t,"wb");f.write(s);f.flush();os.fsync(f.fileno());f.close();'
     "os.rename(t,os.path.join(b,a[1]));print();print(d)"
 )
-# Only what shunter made. a = [data root]. The directory is moved aside as a whole, so that a helper that still has a
-# session makes nothing anew in it; where it holds files of somebody, only ours are moved. What an earlier purge moved
-# and did not get to goes, too. No link is followed.
+# Runs the helper that comes on stdin from memory, so that nothing of the data root is needed. a = [data root]
 PURGE = (
-    BEGIN + f"o={json.dumps(OURS)};import shutil,glob;j=os.path.join;g=glob.escape(d);"
-    'k=glob.glob(g+".removing-*")+glob.glob(j(g,".removing-*"));n=os.listdir(d) if os.path.isdir(d) else [];'
-    'h=[x for x in n if x in o];y=[x for x in n if x not in o and not x.startswith(".removing-")];'
-    'h and (os.path.isdir(j(d,"bin")) and os.path.isdir(j(d,"jobs")) or sys.exit("not a data root: "+d));'
-    't=(j(d,".removing-") if y else d+".removing-")+str(os.getpid());h and k.append(t);'
-    "h and ((os.mkdir(t),[os.rename(j(d,x),j(t,x)) for x in h]) if y else os.rename(d,t));"
-    "m=lambda p:os.path.islink(p) or os.lstat(p).st_uid==os.getuid() and os.chmod(p,0o700);"
-    "[m(j(w,x)) for t in k for w,s,f in os.walk(t) for x in s];"
-    "[shutil.rmtree(t,ignore_errors=True) for t in k];r=[t for t in k if os.path.exists(t)];"
-    'r and sys.exit("part of it could not be removed: "+r[0]);'
-    'print();print(("removed what shunter had in "+d+"; other files there stay" if y else "removed "+d) if k'
-    ' else "nothing was there")'
+    BEGIN + 'import tempfile;m=getattr(os,"memfd_create",None);'
+    'f=os.fdopen(m("shunter"),"w+b") if m else tempfile.NamedTemporaryFile();'
+    "f.write(sys.stdin.buffer.read());f.flush();"
+    'sys.path.insert(0,"/proc/self/fd/"+str(f.fileno()) if m else f.name);'
+    'sys.argv=["shunter-host","purge","--data-root",d];'
+    "from shunter.host.main import main;main()"
 )
 
 
@@ -117,6 +113,8 @@ PURGE = (
 class DataRoot:
     path: str
     host_id: str | None  # None: no helper was ever there
+    is_used: bool = True  # something of shunter's is in it; what a purge moved aside does not count
+    remains: tuple[str, ...] = ()  # what purges moved aside and did not get to
 
 
 class SshTransport:
@@ -175,7 +173,8 @@ class SshTransport:
             return ShunterError("HOST_OUTDATED", text, hint=f"shunter host setup {self.name}")
         if NO_ROOT.encode() in output:
             text = f"host {self.name}: its data root is not there, or it is empty"
-            return ShunterError("DATA_ROOT_MISSING", text, hint=f"shunter host setup {self.name}")
+            hint = f"shunter host setup {self.name}; where it was to go, shunter host remove {self.name} --purge"
+            return ShunterError("DATA_ROOT_MISSING", text, hint=hint)
         if FOREIGN.encode() in output:
             text = f"host {self.name}: {self.data_root or 'the data root'} holds files that are not shunter's"
             return ShunterError("CONFIG_INVALID", text, hint="give it a directory of its own: data_root, --data-root")
@@ -235,10 +234,11 @@ class SshTransport:
         """The data root there, before anything of ours runs or is made. Raises what `run` does."""
         told = self.run(self.line(LOOK, [self.data_root])).strip().rpartition(b"\n")[2]
         try:
-            path, host_id = json.loads(told)
+            path, host_id, is_used, remains = json.loads(told)
         except (ValueError, TypeError) as exc:
             raise ShunterError("PROTOCOL", f"host {self.name} told no data root: {told[:200]!r}") from exc
-        return DataRoot(str(path), host_id if isinstance(host_id, str) and host_id else None)
+        host_id = host_id if isinstance(host_id, str) and host_id else None
+        return DataRoot(str(path), host_id, bool(is_used), tuple(map(str, remains)))
 
     def _fingerprint(self) -> str:
         """What the host shows, in the words of `ssh -v`; empty when that cannot be had."""
@@ -250,10 +250,26 @@ class SshTransport:
         seen = re.search(r"Server host key: (\S+ SHA256:\S+)", done.stderr.decode("utf-8", "replace"))
         return f"; it shows {seen[1]}" if seen else ""
 
-    def purge(self) -> str:
-        """Remove the data root as a whole; what was done, in words. Harmless when it is gone."""
-        done = self.run(self.line(PURGE, [self.data_root]), limit_s=600.0)
-        return done.decode("utf-8", "replace").strip().splitlines()[-1]
+    def purge(self) -> Purged:
+        """Remove all that shunter has there. Harmless when it is gone; raises when a part could not be removed."""
+        told = self.run(self.line(PURGE, [self.data_root]), self.helper.data, limit_s=PURGE_LIMIT_S)
+        message = rpc.parse(told.strip().rpartition(b"\n")[2])
+        again = "then the same command again"
+        if message.error is not None:
+            code, text, _ = message.error
+            hint = {
+                "DISK_FULL": f"make room there, {again}",
+                "DISK_UNUSABLE": f"`dmesg` and `mount` there say why; {again}",
+            }
+            raise ShunterError(code, f"host {self.name}: {text}", hint=hint.get(code, f"look into it there, {again}"))
+        done: Purged = rpc.decoded(Purged, message.result, "purge")
+        if done.left:
+            more = f" ({len(done.left)} in all)" if len(done.left) > 1 else ""
+            text = f"host {self.name}: part of it could not be removed: {done.left[0]}{more}"
+            raise ShunterError(
+                git_disk_code(done.left[0].encode(), "HOST_INCAPABLE"), text, hint=f"remove it there, {again}"
+            )
+        return done
 
     def _run(self, *words: str) -> str:
         return self.line(RUN, [self.data_root, self.helper.name, self.helper.digest, *words])
@@ -323,7 +339,9 @@ def remote_failure(name: str, python: str, status: int, output: bytes) -> Shunte
         return ShunterError("HOST_INCAPABLE", f"host {name}: {python} does not run there: {last}", hint=install)
     if re.match(r"(PermissionError|OSError|FileNotFoundError|NotADirectoryError)\b", last):
         hint = "name a directory of the account's with `data_root` in the host's entry"
-        if "No space left" in last or "quota" in last.lower():
-            return ShunterError("DISK_FULL", f"host {name}: {last}", hint="make room there")
+        code = git_disk_code(last.encode(), "HOST_INCAPABLE")
+        if code != "HOST_INCAPABLE":
+            remedy = "make room there" if code == "DISK_FULL" else f"`dmesg` and `mount` there say why; or {hint}"
+            return ShunterError(code, f"host {name}: {last}", hint=remedy)
         return ShunterError("HOST_INCAPABLE", f"host {name}: its data root cannot be written: {last}", hint=hint)
     return ShunterError("HOST_INCAPABLE", f"host {name}: {last}")

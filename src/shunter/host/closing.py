@@ -12,9 +12,12 @@ from .durable import remove
 from .flock import hold_lock
 from .layout import Layout
 from .ledger import Ledger
+from .loose import find_loose
 from .outbox import UNDELIVERED
 from .refs import drop_task_refs
 from .remove import remove_tree
+
+LOOK_LIMIT_S = 60.0
 
 
 def close_task(layout: Layout, ledger: Ledger, ask: CloseAsk) -> Closed:
@@ -29,7 +32,7 @@ def close_task(layout: Layout, ledger: Ledger, ask: CloseAsk) -> Closed:
         if any(row["state"] == "accepted" for row in attempts):
             raise ShunterError("TASK_BUSY", f"task {ask.task_id} has a turn that is not over on this host")
         if ask.delivered_oid is not None:
-            _require_delivered(layout, ask, attempts)
+            _require_delivered(layout, ledger, ask, attempts)
             _require_pushed(ledger, ask.task_id)
         kept = [f"{each.path}: {each.reason}" for each in remove_tree(layout.workspace(ask.task_id))]
         for row in attempts:
@@ -54,16 +57,28 @@ def last_publication(attempts: List[Dict[str, Any]]) -> Optional[Publication]:
     return None
 
 
-def _require_delivered(layout: Layout, ask: CloseAsk, attempts: List[Dict[str, Any]]) -> None:
+def find_loose_work(
+    layout: Layout, ledger: Ledger, task_id: str, published: Publication, *, timeout_s: float
+) -> Optional[str]:
+    """What of a task would be lost with its workspace, although its last turn published; None: nothing."""
+    row = ledger.find_task(task_id)
+    workspace = layout.workspace(task_id)
+    if row is None:
+        return "a workspace that no record tells of" if os.path.isdir(workspace) else None
+    mirror = layout.mirror(row["project_id"])
+    return find_loose(workspace, mirror, base_oid=row["base_oid"], published=published, timeout_s=timeout_s)
+
+
+def _require_delivered(layout: Layout, ledger: Ledger, ask: CloseAsk, attempts: List[Dict[str, Any]]) -> None:
     published = last_publication(attempts)
     if published is not None:
         if published.head_oid != ask.delivered_oid:
             text = f"home has {ask.delivered_oid}, the last turn published {published.head_oid}"
             raise ShunterError("RESULT_UNDELIVERED", text, hint="shunter fetch, or close --discard")
-        if published.left_out:
-            text = "only in the workspace: " + "; ".join(published.left_out[:5])
+        loose = find_loose_work(layout, ledger, ask.task_id, published, timeout_s=LOOK_LIMIT_S)
+        if loose is not None:
             hint = f"look into {layout.workspace(ask.task_id)}, then shunter close --discard"
-            raise ShunterError("RESULT_UNDELIVERED", text, hint=hint)
+            raise ShunterError("RESULT_UNDELIVERED", f"only in the workspace: {loose}", hint=hint)
     elif attempts and os.path.isdir(layout.workspace(ask.task_id)):
         raise ShunterError(
             "RESULT_UNDELIVERED", "no turn of this task published its work", hint="shunter close --discard"

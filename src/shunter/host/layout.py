@@ -10,6 +10,13 @@ import os
 
 from ..wire.ids import checked_id
 
+# All that a data root may hold; what else is in it is somebody's.
+OURS = (
+    *("bin", "lib", "run", "mirrors", "tasks", "jobs", "signals", "locks", "login_env", "agents.json", "host_id"),
+    *("ledger.db", "ledger.db-wal", "ledger.db-shm"),
+)
+ASIDE = ".removing-"  # what a purge moved out of the way: in the data root, or beside it after its name
+
 
 class Layout:
     def __init__(self, data_root: str) -> None:

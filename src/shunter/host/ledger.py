@@ -158,8 +158,12 @@ class Ledger:
         self.inode = -1
 
     def _connect(self, *, create: bool) -> None:
-        if not create and not os.path.exists(self.path) and not self._has_jobs():
-            raise ShunterError("LEDGER_UNAVAILABLE", f"{self.path}: it was removed while it was in use")
+        if not self._stands():  # to connect would make a file
+            if self._has_jobs():
+                text = f"{self.path}: missing or empty, but there are attempts in jobs/ beside it"
+                raise ShunterError("LEDGER_DAMAGED", text, hint=RESTORE)
+            if not create and not os.path.exists(self.path):
+                raise ShunterError("LEDGER_UNAVAILABLE", f"{self.path}: it was removed while it was in use")
         with sqlite_errors(self.path):
             self.db = sqlite3.connect(self.path, timeout=30, isolation_level=None, check_same_thread=False)
             try:
@@ -170,17 +174,20 @@ class Ledger:
 
     def _open(self) -> None:
         self.db.row_factory = sqlite3.Row
-        has_jobs, existed = self._has_jobs(), os.path.exists(self.path) and os.path.getsize(self.path) > 0
+        existed = self._stands()
         if existed:
             self._check_form()
-        elif has_jobs:
-            text = f"{self.path}: missing or empty, but there are attempts in jobs/ beside it"
-            raise ShunterError("LEDGER_DAMAGED", text, hint=RESTORE)
         self.db.execute("PRAGMA journal_mode=WAL")
         self.db.execute("PRAGMA synchronous=FULL")
         if not existed or self._version() < VERSION:
             self._create()
         self.inode = os.stat(self.path).st_ino
+
+    def _stands(self) -> bool:
+        try:
+            return os.path.getsize(self.path) > 0
+        except OSError:
+            return False
 
     def _has_jobs(self) -> bool:
         try:

@@ -1,6 +1,7 @@
-"""Entry of shunter-host.pyz: `serve`, and the two programs that git starts on this side of a transfer.
+"""Entry of shunter-host.pyz: `serve`, the two programs that git starts on this side of a transfer, and `purge`.
 
 serve --data-root DIR --nonce N
+purge --data-root DIR                                (from memory: home sends the file, and nothing in DIR is needed)
 receive-pack --data-root DIR [--marker yes] --attempt A --token T MIRROR      (started by home's `git push`)
 upload-pack --data-root DIR [--marker yes] --task T MIRROR                  (started by home's `git fetch`)
 """
@@ -66,6 +67,21 @@ def upload_pack(given: Dict[str, str], path: str) -> int:
     return 70
 
 
+def purge(given: Dict[str, str]) -> int:
+    from .purge import purge_root
+    from .serve import file_error
+
+    root = os.path.realpath(os.path.expanduser(given["data-root"]))
+    try:
+        told = rpc.answer(0, purge_root(root))
+    except OSError as exc:
+        told = rpc.failure(0, file_error(exc, "HOST_INCAPABLE"))
+    except ShunterError as exc:
+        told = rpc.failure(0, exc)
+    sys.stdout.buffer.write(b"\n" + told)  # what a login shell printed may lack its last newline
+    return 0
+
+
 def mark(given: Dict[str, str]) -> None:
     """Where home drops what a login shell has printed: from here on git speaks."""
     if "marker" in given:
@@ -90,6 +106,8 @@ def main() -> None:
             status = receive_pack(given, rest[0])
         elif command == "upload-pack" and len(rest) == 1:
             status = upload_pack(given, rest[0])
+        elif command == "purge":
+            status = purge(given)
         else:
             sys.stderr.write(__doc__ or "")
             status = 64

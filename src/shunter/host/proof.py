@@ -18,7 +18,7 @@ from typing import List, Optional, Tuple
 from ..wire.errors import ShunterError
 from ..wire.ids import checked_id
 from ..wire.messages import Contents, HeldTask, Proof, ProofRef, Sleeper, Slept, Tidied
-from .closing import last_publication
+from .closing import find_loose_work, last_publication
 from .detached import lingers, spawn_detached
 from .durable import remove
 from .flock import hold_lock
@@ -30,9 +30,12 @@ from .mirror import base_ref, result_ref
 from .remove import remove_tree
 from .supervisor import start_time
 
-SLEEP_S = 600  # a sleeper that nobody ends goes by itself
+# A sleeper that nobody ends, because its proof was broken off, goes by itself. Home may take two calls and an opening
+# of a session (150 s at most, fleet/client.py) to come back to it. No other proof ends it: several may be under way.
+SLEEP_S = 180
 COMMAND_LIMIT_S = 10.0
 PROOF_KEPT_S = 3600.0
+LOOK_LIMIT_S = 120.0  # into all workspaces; one that was not looked into by then counts as holding something
 
 
 def prove(layout: Layout) -> Proof:
@@ -255,21 +258,24 @@ def contents(layout: Layout, ledger: Ledger) -> Contents:
                 continue
     there = (name for name in os.listdir(os.path.join(layout.root, "tasks")) if not name.startswith("."))
     tasks = {*there, *ledger.open_tasks()}
+    give_up_at = time.monotonic() + LOOK_LIMIT_S
     return Contents(
         data_root=layout.root,
         bytes=size,
-        tasks=tuple(_held(layout, ledger, task_id) for task_id in sorted(tasks)),
+        tasks=tuple(_held(layout, ledger, task_id, give_up_at) for task_id in sorted(tasks)),
         mirrors=tuple(sorted(n for n in os.listdir(os.path.join(layout.root, "mirrors")) if not n.startswith("."))),
         running=tuple(ledger.accepted_attempts()),
     )
 
 
-def _held(layout: Layout, ledger: Ledger, task_id: str) -> HeldTask:
+def _held(layout: Layout, ledger: Ledger, task_id: str, give_up_at: float) -> HeldTask:
     attempts = ledger.attempts_of(task_id)
     try:
         published = last_publication(attempts)
     except ShunterError:  # what cannot be read is nobody's to throw away unasked
         return HeldTask(task_id, None, loose=True)
-    if published is not None:
-        return HeldTask(task_id, published.head_oid, loose=bool(published.left_out))
-    return HeldTask(task_id, None, loose=bool(attempts) and os.path.isdir(layout.workspace(task_id)))
+    if published is None:
+        return HeldTask(task_id, None, loose=bool(attempts) and os.path.isdir(layout.workspace(task_id)))
+    left_s = give_up_at - time.monotonic()
+    is_loose = left_s <= 0 or find_loose_work(layout, ledger, task_id, published, timeout_s=left_s) is not None
+    return HeldTask(task_id, published.head_oid, loose=is_loose)

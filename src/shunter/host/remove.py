@@ -48,15 +48,25 @@ def remove_tree(path: str) -> Tuple[Unremoved, ...]:
         return (Unremoved(path, exc.strerror or str(exc)),)
     for entry in os.listdir(parent):
         if entry.startswith(f".{name}.removing-"):
-            left += _remove_aside(os.path.join(parent, entry), path)
+            left += remove_aside(os.path.join(parent, entry), path)
     return tuple(left)
 
 
-def _remove_aside(aside: str, shown: str) -> List[Unremoved]:
-    """Remove everything in `aside`; its directories hold what stood at `shown`."""
+def remove_aside(aside: str, shown: str) -> List[Unremoved]:
+    """Remove `aside` with all in it, also what a killed call left; its directories hold what stood at `shown`."""
     left: List[Unremoved] = []
-    original: Dict[str, str] = dict.fromkeys(os.listdir(aside), shown)
-    waiting = list(original)
+    _make_writable(aside)
+    original: Dict[str, str] = dict.fromkeys(_names(aside, shown, left), shown)
+    waiting: List[str] = []
+    for name in original:
+        try:
+            if stat.S_ISDIR(os.lstat(os.path.join(aside, name)).st_mode):
+                waiting.append(name)
+            else:
+                os.unlink(os.path.join(aside, name))
+        except OSError as exc:
+            left.append(Unremoved(os.path.join(aside, name), exc.strerror or str(exc)))
+    call = os.urandom(4).hex()  # no name that an earlier call lifted something to
     count = 0
     while waiting:
         name = waiting.pop()
@@ -70,7 +80,7 @@ def _remove_aside(aside: str, shown: str) -> List[Unremoved]:
                     continue
                 _make_writable(full)
                 count += 1
-                lifted = f"d{count}"
+                lifted = f"{call}-{count}"
                 os.rename(full, os.path.join(aside, lifted))
                 original[lifted] = where
                 waiting.append(lifted)

@@ -71,6 +71,7 @@ from .ledger import LEASE_TTL_S, LOOK_AT_DISK, MAKE_ROOM, Ledger
 from .logs import log_end, offset_since, read_chunk
 from .mirror import ensure_mirror, pin_base
 from .probes import agent_facts
+from .purge import is_purged_now
 from .recovery import needs_recovery
 from .signals import read_exited
 from .status import cancel_attempt, read_status, supervisor_state
@@ -461,6 +462,9 @@ def git_version() -> str:
 def make_layout(data_root: str) -> Layout:
     """Makes the data root when it is missing."""
     layout = Layout(data_root)
+    if is_purged_now(layout.root):
+        text = f"{layout.root} is being removed"
+        raise ShunterError("DATA_ROOT_MISSING", text, hint="wait until that is over, then set the host up")
     try:
         layout.make()
     except OSError as exc:

@@ -38,7 +38,7 @@ class Source:
     """A working tree and the repository that it is looked at with.
 
     `objects_dir`: where new objects go instead of the repository's own (None: there); `lender_dirs`: further object
-    directories that may be read.
+    directories that may be read. `timeout_s`: of each command of git, which then fails.
     """
 
     git_dir: str
@@ -48,6 +48,7 @@ class Source:
     own: bool = True
     objects_dir: Optional[str] = None
     lender_dirs: Tuple[str, ...] = ()
+    timeout_s: Optional[float] = None
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,7 @@ class PrivateIndex:
             user_config=self.source.user_config,
             own=self.source.own,
             optional_locks=optional_locks,
+            timeout_s=self.source.timeout_s,
             allowed=allowed,
         )
 

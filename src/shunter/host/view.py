@@ -55,13 +55,15 @@ class View:
 
 
 @contextlib.contextmanager
-def open_view(workspace: str, mirror: str, object_format: str) -> Iterator[View]:
-    """Make the view beside the workspace (same file system, so the index can be renamed into place)."""
+def open_view(
+    workspace: str, mirror: str, object_format: str, *, scratch_parent: Optional[str] = None
+) -> Iterator[View]:
+    """Make the view beside the workspace (same file system, so the index can be renamed into place), or elsewhere."""
     parent = os.path.dirname(os.path.abspath(workspace))
     for entry in os.listdir(parent):  # what a killed publisher left; the caller holds the workspace's lock
         if entry.startswith(VIEW_PREFIX):
             remove_tree(os.path.join(parent, entry))
-    git_dir = make_scratch(parent, VIEW_PREFIX)
+    git_dir = make_scratch(scratch_parent or parent, VIEW_PREFIX)
     try:
         yield _fill(git_dir, workspace, mirror, object_format)
     finally:

@@ -131,7 +131,7 @@ class PushState(StrEnum):
     FAILED = "failed"  # the last try failed; another one is due, or a person has to mend something
     REFUSED = "refused"  # origin does not want it; a person has to look
     PUSHED = "pushed"
-    DROPPED = "dropped"  # the task was closed without
+    DROPPED = "dropped"  # the task was closed, or its host removed, without
 
 
 FINAL_PUSH_STATES = frozenset({PushState.DROPPED})

@@ -92,7 +92,7 @@ CODES: Dict[str, Code] = {
     # 75: no room
     "CAPACITY_BUSY": Code(75, True, "No host has room now."),
     # 130: Ctrl-C
-    "INTERRUPTED": Code(130, False, "Ctrl-C came after the task or message was stored; the text tells its id."),
+    "INTERRUPTED": Code(130, False, "Ctrl-C came after something was begun that goes on; the text tells what."),
 }
 
 

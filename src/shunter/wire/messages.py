@@ -127,7 +127,7 @@ class HeldTask:
 
     task_id: str
     head_oid: Optional[str]  # what its last turn published; None: no turn did
-    loose: bool  # something of it stands in the workspace alone
+    loose: bool  # something of it stands in the workspace alone, or that could not be judged
 
 
 @dataclass(frozen=True)
@@ -146,6 +146,17 @@ class Jobs:
     """As a question: which of these have you accepted? As the answer: these."""
 
     ids: Tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Purged:
+    """What became of a data root that was removed."""
+
+    data_root: str
+    found: bool  # something of shunter's was there
+    has_others: bool  # files of somebody, which stay
+    stays: Optional[str]  # why the emptied directory itself does, in the system's words; None: it does not
+    left: Tuple[str, ...]  # what could not be removed, with the reason
 
 
 @dataclass(frozen=True)

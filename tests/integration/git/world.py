@@ -13,6 +13,7 @@ from pathlib import Path
 
 from shunter.git.repository import Repository, open_repository
 from shunter.git.transfer import Transfer, fetch_result, import_pack, import_result, open_transfer, push_base
+from shunter.host.loose import find_loose
 from shunter.host.mirror import base_ref, ensure_mirror
 from shunter.host.pack import pack_result
 from shunter.host.publish import publish_workspace
@@ -124,7 +125,8 @@ class World:
         return ensure_workspace(path, self.mirror, task_id=task_id, base_oid=base, identity=IDENTITY)
 
     def publish(self, base: str, turn_base: str | None = None, task_id: str = TASK) -> Publication:
-        return publish_workspace(
+        """And look, as whoever closes the task does: nothing stands in the workspace alone but what is said to."""
+        published = publish_workspace(
             str(self.workspace(task_id)),
             self.mirror,
             task_id=task_id,
@@ -133,6 +135,12 @@ class World:
             message="left-over files of the turn",
             identity=IDENTITY,
         )
+        assert self.loose(base, published, task_id) == ("; ".join(published.left_out[:5]) or None)
+        return published
+
+    def loose(self, base: str, published: Publication, task_id: str = TASK) -> str | None:
+        workspace = str(self.workspace(task_id))
+        return find_loose(workspace, self.mirror, base_oid=base, published=published, timeout_s=60.0)
 
     def bring_home(self, repo: Repository, transfer: Transfer, head: str, task_id: str = TASK) -> str:
         pack = self.pack(transfer, head, task_id) if self.by_pack else None

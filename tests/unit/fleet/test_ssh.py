@@ -164,7 +164,6 @@ def test_whether_a_host_is_reached_through_others(told, goes):
         (126, "bash: /opt/python: Permission denied\n", "install Python 3.9"),
         (69, "Welcome\nSHUNTER-PYTHON-OLD 3.6.15\n", "is Python 3.6.15, which is too old"),
         (1, "Traceback …\nPermissionError: [Errno 13] Permission denied: '/home/me/.local'\n", "data_root"),
-        (1, "Traceback …\nOSError: [Errno 30] Read-only file system: '/home/me/.local'\n", "data_root"),
     ],
 )
 def test_what_the_far_end_says(status, said, words):
@@ -175,6 +174,12 @@ def test_what_the_far_end_says(status, said, words):
 
 def test_a_full_disk_there_is_called_so():
     assert remote_failure("a", "python3", 1, b"OSError: [Errno 28] No space left on device").code == "DISK_FULL"
+    read_only = remote_failure("a", "python3", 1, b"OSError: [Errno 30] Read-only file system: '/home/me/.local'")
+    assert (
+        read_only.code == "DISK_UNUSABLE"
+        and "mount" in (read_only.hint or "")
+        and "data_root" in (read_only.hint or "")
+    )
 
 
 @pytest.mark.parametrize("code", [RUN, INSTALL, PURGE])

@@ -8,19 +8,27 @@ from collections.abc import Callable
 
 import click
 
+from ...dispatch.hosts import HostEntry
+from ...fleet.ssh import DataRoot
+from ...model.records import Push
 from ...service.actions import undelivered_on
 from ...service.home import Home
 from ...service.onboard import AddAsk, add_host, check_host, drain_host, enable_host, set_up_host
 from ...service.proof import Finding
 from ...service.removal import (
     Inventory,
+    find_remains,
+    give_up_pushes,
     purge_host,
     refuse_purge,
     refuse_removal,
     remove_host,
     take_inventory,
+    unpushed_on,
+    words_of,
 )
 from ...wire.errors import ShunterError
+from ..entry import IGNORE, take_interrupts
 from ..output import emit, json_option, say
 from ..text import coloured, count, visible
 
@@ -184,14 +192,14 @@ def _tell_change(name: str, state: str, words: str, *, changed: bool, as_json: b
 @click.argument("name")
 @click.option("--purge", is_flag=True, help="Also remove all that shunter has there.")
 @click.option("--yes", is_flag=True, help="Do not ask before that.")
-@click.option("--discard", is_flag=True, help="With --purge: also results that are not at home yet.")
+@click.option("--discard", is_flag=True, help="With --purge: also what is not at home or on origin.")
 @json_option
 def remove(name: str, purge: bool, yes: bool, discard: bool, as_json: bool) -> None:
     """Take a host out of the pool. Refused while turns run there or wait for it alone.
 
     Its tasks stay, but cannot be continued or fetched any more. What shunter left there stays too, unless --purge:
     that shows it, asks, and removes it before the entry goes. Tasks of another home or under another name of the
-    machine, and results that are not at home, are removed with --discard only.
+    machine, and what is not at home or not on origin, are removed with --discard only.
     """
     if purge and as_json and not yes:
         raise ShunterError("USAGE", "with --json nobody is asked", hint="add --yes to --purge, or leave out --json")
@@ -199,28 +207,63 @@ def remove(name: str, purge: bool, yes: bool, discard: bool, as_json: bool) -> N
     entry = refuse_removal(home, name)
     tell = (lambda line: click.echo(line, err=True)) if as_json else say
     alone = undelivered_on(home, name)
-    if alone and purge and not discard:
+    remains = find_remains(home, entry) if purge else None
+    if alone and purge and remains is None and not discard:
         hint = f"shunter fetch {alone[0]}, or add --discard"
         raise ShunterError("RESULT_UNDELIVERED", f"results on {name} alone: {' '.join(alone)}", hint=hint)
     if alone:
         click.echo(f"shunter: results on {name} alone, which cannot be fetched any more: {' '.join(alone)}", err=True)
+    unpushed = unpushed_on(home, name)
     if purge:
-        there = take_inventory(home, entry)
-        for line in _told(there, name):
-            tell(visible(line))
-        if not discard:
-            refuse_purge(entry, there)
-        if not yes:
-            click.confirm("Remove it? What was not fetched is lost", abort=True)
-            there = take_inventory(home, entry)  # others may have come while the question stood
-            if not discard:
-                refuse_purge(entry, there)
-        tell(visible(purge_host(home, entry)))
+        if remains is None:
+            unpushed = _ask_for_all(home, entry, tell, yes=yes, discard=discard)
+        else:
+            for line in _told_of_remains(remains, name):
+                tell(visible(line))
+            if not yes:
+                click.confirm(f"Take {name} out of the pool?", abort=True)
+        try:
+            done = purge_host(home, entry)
+        except ShunterError as exc:
+            if exc.code == "INTERRUPTED":
+                take_interrupts(IGNORE)  # a second one must not take the words
+            raise
+        tell(visible(done))
+    if purge and discard:
+        give_up_pushes(home, unpushed, actor="user")
+        for push in unpushed:
+            tell(visible(f"given up: {words_of(push)}"))
+    else:
+        for push in unpushed:
+            click.echo(f"shunter: cannot be pushed from {name} any more: {visible(words_of(push))}", err=True)
     removed = remove_host(home, name)
     if as_json:
         emit({"name": name, "removed": removed, "purged": purge})
     else:
         say(f"{name} is out of the pool" if removed else f"{name} is there without an entry; nothing was changed")
+
+
+def _ask_for_all(
+    home: Home, entry: HostEntry, tell: Callable[[str], None], *, yes: bool, discard: bool
+) -> tuple[Push, ...]:
+    """Show what a purge would remove; the pushes that go with it. Raises what `refuse_purge` does, or Abort at a no."""
+    there = take_inventory(home, entry)
+    for line in _told(there, entry.name):
+        tell(visible(line))
+    if not discard:
+        refuse_purge(entry, there)
+    if not yes:
+        click.confirm("Remove it? What was not fetched is lost", abort=True)
+        there = take_inventory(home, entry)  # others may have come while the question stood
+        if not discard:
+            refuse_purge(entry, there)
+    return there.unpushed
+
+
+def _told_of_remains(remains: DataRoot, name: str) -> list[str]:
+    if remains.remains:
+        return [f"left of an earlier purge on {name}: {' '.join(remains.remains)}"]
+    return [f"{remains.path} on {name}: nothing is there"]
 
 
 def _told(there: Inventory, name: str) -> list[str]:
@@ -237,6 +280,8 @@ def _told(there: Inventory, name: str) -> list[str]:
         lines.append(f"    not fetched: {' '.join(there.unfetched)}")
     if there.loose:
         lines.append(f"    with something in the workspace alone: {' '.join(there.loose)}")
+    if there.unpushed:
+        lines.append(f"    not on origin: {' '.join(push.task_id for push in there.unpushed)}")
     lines.append(f"  {count(len(found.mirrors), 'mirror')}: {' '.join(found.mirrors) or 'none'}")
     lines += [f"  {other} of the pool has the same data root" for other in there.shared_with]
     return lines
