@@ -338,10 +338,9 @@ def remote_failure(name: str, python: str, status: int, output: bytes) -> Shunte
     if status in (126, 127) or "ot found" in last:
         return ShunterError("HOST_INCAPABLE", f"host {name}: {python} does not run there: {last}", hint=install)
     if re.match(r"(PermissionError|OSError|FileNotFoundError|NotADirectoryError)\b", last):
-        hint = "name a directory of the account's with `data_root` in the host's entry"
+        elsewhere = "name a directory of the account's with `data_root` in the host's entry"
+        hint = {"DISK_FULL": "make room there", "DISK_UNUSABLE": f"`dmesg` and `mount` there say why; or {elsewhere}"}
         code = git_disk_code(last.encode(), "HOST_INCAPABLE")
-        if code != "HOST_INCAPABLE":
-            remedy = "make room there" if code == "DISK_FULL" else f"`dmesg` and `mount` there say why; or {hint}"
-            return ShunterError(code, f"host {name}: {last}", hint=remedy)
-        return ShunterError("HOST_INCAPABLE", f"host {name}: its data root cannot be written: {last}", hint=hint)
+        text = f"host {name}: its data root cannot be written: {last}"
+        return ShunterError(code, text, hint=hint.get(code, elsewhere))
     return ShunterError("HOST_INCAPABLE", f"host {name}: {last}")

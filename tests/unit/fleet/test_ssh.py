@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shunter.fleet.ssh import INSTALL, PURGE, RUN, SshTransport, remote_failure
+from shunter.fleet.ssh import INSTALL, LOOK, PURGE, RUN, SshTransport, remote_failure
 from shunter.fleet.sshfailure import goes_through_others, is_way_cut, ssh_failure
 from shunter.wire.errors import ShunterError
 
@@ -182,7 +182,7 @@ def test_a_full_disk_there_is_called_so():
     )
 
 
-@pytest.mark.parametrize("code", [RUN, INSTALL, PURGE])
+@pytest.mark.parametrize("code", [RUN, LOOK, INSTALL, PURGE])
 def test_a_line_for_every_shell(code):
     line = SshTransport("a", "a").line(code, ["/a b/'\"$(x)`!\\\n"])
     assert not set("\\!\n`$") & set(line.replace(code, "")) and line.count("'") == 2
