@@ -90,6 +90,16 @@ def open_transfer(root: str, repo: Repository) -> Transfer:
     return Transfer(str(path), repo.repo_id, lenders, repo.is_partial)
 
 
+def find_parent(root: str, repo_id: str, oid: str) -> str | None:
+    """The commit that a wip commit stands on, also when the user's repository is gone; None when nobody knows it."""
+    path = Path(root, f"{checked_id(repo_id)}.git")
+    if not path.is_dir():
+        return None
+    args = ["rev-parse", "--verify", "--quiet", checked_oid(oid) + "^"]
+    found = run_git(args, git_dir=str(path), allowed=())
+    return found.text if found.status == 0 else None
+
+
 def _create(path: Path, object_format: str) -> None:
     building = Path(tempfile.mkdtemp(prefix=f".{path.name}.building-", dir=path.parent))
     try:

@@ -140,7 +140,7 @@ def _end_of_lost(entry: HostEntry, turn: Turn) -> End:
 def import_kept_work(home: Home, prefix: str) -> list[str]:
     """Bring work that was no part of the result into the user's repository; the refs that were written."""
     task = home.store.find_task(prefix)
-    repo = find_checkout(home.store, task, str(Path.cwd()))
+    repo = find_checkout(home.store, home.places, task, str(Path.cwd()))
     transfer = open_transfer(str(home.places.transfer_dir), repo)
     return list(import_kept(repo, transfer, host_name=task.host or "", task_id=task.id))
 
