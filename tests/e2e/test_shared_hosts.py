@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import signal
+import time
 
 import pytest
 from e2e_world import World, eventually, kill, quoted
@@ -133,6 +134,33 @@ class TestPurging:
         assert f"{task} (not fetched)" in told
         pool.world.run("host", "remove", "mini", "--purge", "--yes", "--discard")
         assert not pool.root_of(host).exists()
+
+
+class TestRoom:
+    def test_what_another_home_runs_there_takes_its_slots_here_too(self, pool, other):
+        host = pool.a_host("mini")
+        join(pool, pool.world, host, "--slots", "2")
+        join(pool, other, host, "--slots", "2")
+        world, go = pool.world, pool.shared / "go"
+        script = f"while [ ! -e {quoted(str(go))} ]; do sleep 0.05; done"
+        theirs = [other.submit(script, "--host", "mini") for _ in range(2)]
+        eventually(lambda: all(other.json("status", each)["phrase"] == "running" for each in theirs))
+        shown = pool.hosts("--refresh")["mini"]
+        assert (shown["state"], shown["slots_used"], shown["slots"]) == ("full", 2, 2)
+        told = text_of(world.run("submit", "--no-wait", "--host", "mini", "-a", "exec:true", "x", status=75))
+        assert "CAPACITY_BUSY" in told and "2 of 2 taken" in told and world.json("list") == []
+        task = world.submit("true", "--host", "mini")
+        eventually(lambda: "0 of 2 slots free" in world.out("status", task))
+        time.sleep(1)  # in which it would have been claimed
+        detail = world.json("status", task)
+        assert detail["attempts"] == [] and [each["code"] for each in detail["rejected"]] == ["PINNED", "NO_SLOT"]
+        go.touch()
+        world.wait(task, status=0)
+        other.wait(*theirs, status=0)
+        assert pool.hosts("--refresh")["mini"]["slots_used"] == 0
+        world.run("submit", "--no-wait", "--wait", "--host", "mini", "-a", "exec:true", "x")
+        # Of attempts of the other home both hosts tell both dispatchers, which is nothing to write about.
+        assert world.log() == other.log() == ""
 
 
 class TestTwoNames:

@@ -27,13 +27,14 @@ from ..policy.placement import HostView
 from ..policy.retry import RetryRule
 from ..store.contract import Store
 from ..wire.errors import ShunterError
-from ..wire.ids import new_attempt_id
+from ..wire.ids import new_attempt_id, task_of, turn_of
 from ..wire.messages import Facts
 from .driver import Driver
 from .hosts import HostEntry, open_hosts, view_host
 from .log import log
 from .observe import Observer
 from .outbox import Outbox
+from .slots import find_latest, slots_in_use
 from .stops import NO_STOPS, Stops, find_stops, retry_rule
 from .wake import ASK_ALL, open_wake_fifo
 
@@ -156,8 +157,7 @@ class Dispatcher:
         if method is None:
             self.words.put("all")  # the session was lost: ask about everything
         elif method == "attempt.changed":
-            attempt_id = str(params.get("attempt_id", ""))
-            self.words.put("turn " + attempt_id.rpartition("-")[0])
+            self.words.put(f"turn {host} {turn_of(str(params.get('attempt_id', '')))}")
 
     def run(self) -> None:
         """Until nothing waits, runs or is due, or somebody else leads."""
@@ -186,12 +186,10 @@ class Dispatcher:
 
     def _step(self, words: set[str]) -> bool:
         """Do what the words ask for; False when there is no open turn at all."""
-        for word in words:
-            if word.startswith("turn "):
-                self.jobs.touch(word[5:])
         if "wake" in words:
             self._read_configuration_again()
         under_way = self.store.open_turns(waiting=False)
+        self._look_at_changed(words, under_way)
         for turn in under_way:  # of what runs, a command at home can only have asked to cancel it
             if "all" in words or ("wake" in words and turn.cancel_requested_at is not None):
                 self.jobs.touch(turn.id)
@@ -200,6 +198,19 @@ class Dispatcher:
             self.pushes.touch(origin)
         open_work = bool(under_way) or self.store.has_open_turns() or self.store.next_push_due() is not None
         return open_work or not (self.jobs.is_idle() and self.pushes.is_idle())
+
+    def _look_at_changed(self, words: set[str], under_way: list[Turn]) -> None:
+        """Hosts tell of everybody's attempts; those of another home only mean that the room there may be another."""
+        known, strangers = {turn.id for turn in under_way}, {}
+        for word in words:
+            if word.startswith("turn "):
+                _, host, turn_id = word.split(" ", 2)
+                if turn_id in known:
+                    self.jobs.touch(turn_id)
+                else:
+                    strangers[turn_id] = host
+        ours = find_latest(self.store, strangers)
+        self.observer.expire(host for turn_id, host in strangers.items() if task_of(turn_id) not in ours)
 
     def _read_configuration_again(self) -> None:
         """Whoever edits the configuration and submits means the new one; a wrong one changes nothing here."""
@@ -218,8 +229,8 @@ class Dispatcher:
 
     def _claim(self, under_way: list[Turn]) -> None:
         entries = [self.hosts[host.name] for host in self.config.hosts if host.enabled]
-        used = Counter(turn.host for turn in under_way)
-        free_slots = sum(max(0, entry.config.slots - used[entry.name]) for entry in entries)
+        ours = Counter(turn.host for turn in under_way)
+        free_slots = sum(max(0, entry.config.slots - ours[entry.name]) for entry in entries)
         if not free_slots:
             return
         rows = self.store.waiting_rows(now=time.time(), per_shape=free_slots)  # of one shape no more can be claimed
@@ -234,6 +245,7 @@ class Dispatcher:
         drains = {drain.host: drain for drain in self.store.list_drains()}
         # Of one host alone nothing is asked: there is no choice, and its lease says what is to be said.
         seen = {entry.name: self.observer.known(entry) for entry in entries if chooses}
+        used = slots_in_use(self.store, [entry.name for entry in entries], seen, under_way)
         wanted = {row.turn_id: row.requirements for row in rows}
         accounts = sorted({wishes.account for wishes in wanted.values() if wishes.account is not None})
         rule = self._rule()
@@ -277,7 +289,7 @@ class Dispatcher:
         had: frozenset[str],
         stops: Stops,
     ) -> HostView:
-        """Slots by our own accounting: the host's lease decides, this keeps us from asking in vain."""
+        """The host's lease decides, this keeps us from asking in vain."""
         return view_host(
             entry.config,
             seen,

@@ -29,6 +29,7 @@ class Observer:
         self.seen = load_observations(places)  # of a dispatcher or command before this one
         self.asking: dict[str, Future[None]] = {}
         self.asked: set[str] = set()
+        self.expired: set[str] = set()
 
     def look(self, entries: Iterable[HostEntry]) -> None:
         """Have all asked whose facts are old; wait a moment for those that were not asked before."""
@@ -37,13 +38,20 @@ class Observer:
         with self.guard:
             for entry in entries:
                 known = self.known(entry)
-                if entry.name not in self.asking and not (known is not None and known.is_fresh(now)):
+                is_due = known is None or entry.name in self.expired or not known.is_fresh(now)
+                if entry.name not in self.asking and is_due:
+                    self.expired.discard(entry.name)
                     self.asking[entry.name] = self.pool.submit(self._ask, entry)
                 if entry.name not in self.asked and entry.name in self.asking:
                     first.append(self.asking[entry.name])
                 self.asked.add(entry.name)
         if first:
             wait(first, timeout=FIRST_LOOK_S)
+
+    def expire(self, names: Iterable[str]) -> None:
+        """Have the next look ask these hosts, however fresh what is known of them."""
+        with self.guard:
+            self.expired.update(names)
 
     def known(self, entry: HostEntry) -> Observation | None:
         found = self.seen.get(entry.name)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Container, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 
@@ -18,6 +19,7 @@ from ..dispatch.hosts import (
     reached_as,
     view_host,
 )
+from ..dispatch.slots import slots_in_use
 from ..fleet.config import HostConfig
 from ..fleet.observations import Observation, asking, failed, load_observations, record_observation
 from ..fleet.transport import LocalTransport
@@ -46,7 +48,7 @@ class HostStatus:
     hint: str | None
     ssh: str | None
     slots: int  # 0 for a duplicate: its machine is counted under the other name
-    slots_used: int  # by turns of this home
+    slots_used: int  # by turns of this home, and by others as far as the facts tell
     tags: tuple[str, ...]
     memory_budget_mb: int | None
     agents: tuple[str, ...] | None  # None: not known
@@ -58,11 +60,14 @@ class HostStatus:
     stopped: tuple[str, ...] = ()  # accounts that get no task, each in words
 
 
-def observe_pool(home: Home, *, refresh: bool = False) -> list[HostStatus]:
-    """Facts at most two seconds old; one process asks, others wait for what it finds. In the configuration's order."""
+def observe_pool(home: Home, *, refresh: bool = False, anew: Container[str] = ()) -> list[HostStatus]:
+    """Facts at most two seconds old; one process asks, others wait for what it finds. In the configuration's order.
+
+    `anew`: names of hosts that are asked in any case, unless they did not answer a moment ago.
+    """
     before = load_observations(home.places)
     entries = open_hosts(home.config, home.places, everything=True)
-    return pool_status(home, _look_at(home, entries, before, refresh=refresh), before)
+    return pool_status(home, _look_at(home, entries, before, refresh=refresh, anew=anew), before)
 
 
 def acquaint(home: Home) -> dict[str, Observation]:
@@ -84,15 +89,20 @@ def _may_have_id(entry: HostEntry) -> bool:
 
 
 def _look_at(
-    home: Home, entries: Mapping[str, HostEntry], seen: dict[str, Observation], *, refresh: bool
+    home: Home,
+    entries: Mapping[str, HostEntry],
+    seen: dict[str, Observation],
+    *,
+    refresh: bool,
+    anew: Container[str] = (),
 ) -> dict[str, Observation]:
     """What is known of the pool once those of the entries were asked whose facts are old."""
-    if not _due(entries, seen, refresh=refresh):
+    if not _due(entries, seen, refresh=refresh, anew=anew):
         return seen
     started = time.time()
     with asking(home.places, limit_s=INSIST_LIMIT_S if refresh else LIMIT_S) as mine:
         seen = load_observations(home.places)
-        due = _due(entries, seen, refresh=refresh, since=started)
+        due = _due(entries, seen, refresh=refresh, anew=anew, since=started)
         if mine and due:
             found = _ask(due, seen, insists=refresh)
             for each in found.values():
@@ -102,17 +112,23 @@ def _look_at(
 
 
 def _due(
-    entries: Mapping[str, HostEntry], seen: Mapping[str, Observation], *, refresh: bool, since: float | None = None
+    entries: Mapping[str, HostEntry],
+    seen: Mapping[str, Observation],
+    *,
+    refresh: bool,
+    anew: Container[str] = (),
+    since: float | None = None,
 ) -> list[HostEntry]:
-    """Whom to ask. With `refresh` everybody whom nobody asked after `since`."""
+    """Whom to ask. With `refresh` everybody whom nobody asked after `since`, with `anew` those that answered last."""
     now = time.time()
     due = []
     for entry in entries.values():
         known = seen.get(entry.name)
+        insists = refresh or (entry.name in anew and known is not None and not known.failures)
         if (
             known is None
             or known.reached_as != reached_as(entry.config)
-            or (since is None or known.asked_at < since if refresh else not known.is_fresh(now))
+            or (since is None or known.asked_at < since if insists else not known.is_fresh(now))
         ):
             due.append(entry)
     return due
@@ -142,16 +158,14 @@ def _ask(due: list[HostEntry], seen: Mapping[str, Observation], *, insists: bool
 def pool_status(
     home: Home, seen: Mapping[str, Observation], before: Mapping[str, Observation] | None = None
 ) -> list[HostStatus]:
-    drains, turns = load_use(home)
-    views = [_view(home, host, seen, drains, turns) for host in home.config.hosts]
+    turns, views = _views(home, seen)
+    ours = Counter(turn.host for turn in turns)
     twins = find_twins(views)
     found = []
     for host, view in zip(home.config.hosts, views, strict=True):
-        known = seen.get(host.name)
-        if known is not None and known.reached_as != reached_as(host):
-            known = None
         earlier = (before or {}).get(host.name)
-        status = _status(host, view, known, earlier.facts if earlier else None)
+        known = known_as(host, seen)
+        status = _status(host, view, known, earlier.facts if earlier else None, open_turns=ours[host.name])
         first = twins.get(host.name)
         if first is not None:
             reason = f"it is the same machine and data root as {first}"
@@ -162,13 +176,29 @@ def pool_status(
     return found
 
 
-def _view(
-    home: Home, host: HostConfig, seen: Mapping[str, Observation], drains: Mapping[str, Drain], turns: list[Turn]
-) -> HostView:
-    used = sum(1 for turn in turns if turn.host == host.name)
-    stops = find_account_stops(home, host.name, turns)
-    known, drain = seen.get(host.name), drains.get(host.name)
-    return view_host(host, known, drain, home.config.agents, slots_used=used, stops=stops)
+def known_as(host: HostConfig, seen: Mapping[str, Observation]) -> Observation | None:
+    """What was last seen of the host by its present way."""
+    known = seen.get(host.name)
+    return known if known is not None and known.reached_as == reached_as(host) else None
+
+
+def _views(home: Home, seen: Mapping[str, Observation]) -> tuple[list[Turn], list[HostView]]:
+    """The turns under way, and every host of the configuration as placement sees it."""
+    drains, turns = load_use(home)
+    known = {host.name: known_as(host, seen) for host in home.config.hosts}
+    used = slots_in_use(home.reading if home.was_used else None, known, known, turns)
+    views = [
+        view_host(
+            host,
+            known[host.name],
+            drains.get(host.name),
+            home.config.agents,
+            slots_used=used[host.name],
+            stops=find_account_stops(home, host.name, turns),
+        )
+        for host in home.config.hosts
+    ]
+    return turns, views
 
 
 def load_use(home: Home) -> tuple[dict[str, Drain], list[Turn]]:
@@ -179,12 +209,14 @@ def load_use(home: Home) -> tuple[dict[str, Drain], list[Turn]]:
     return {drain.host: drain for drain in store.list_drains()}, store.open_turns(waiting=False)
 
 
-def _status(host: HostConfig, view: HostView, known: Observation | None, earlier: Facts | None) -> HostStatus:
+def _status(
+    host: HostConfig, view: HostView, known: Observation | None, earlier: Facts | None, *, open_turns: int
+) -> HostStatus:
     facts = known.facts if known else None
     state, reason = state_of(view, known)
     hint = known.hint if known is not None and state in ("unknown", "untrusted", "outdated", "unfit") else None
     if known is not None and known.error_code == "DATA_ROOT_MISSING" and state == "unknown" and known.hello is not None:
-        words, hint = gone_root(host.name, known.hello.data_root, open_turns=view.slots_used)
+        words, hint = gone_root(host.name, known.hello.data_root, open_turns=open_turns)
         reason = f"{known.error_code}: {words}"
     agents = None
     if facts is not None and view.agents is not None:
@@ -253,7 +285,5 @@ def cpu_busy_ratio(before: Facts | None, after: Facts) -> float | None:
 
 def explain_row(home: Home, row: Row) -> Placement:
     """Why each host does not take the row now (X14): from what was last seen, no host is asked."""
-    seen = load_observations(home.places)
-    drains, turns = load_use(home)
-    views = [_view(home, host, seen, drains, turns) for host in home.config.hosts]
+    _, views = _views(home, load_observations(home.places))
     return decide_placement(row, views, now=time.time())
