@@ -258,6 +258,30 @@ class TestDataRoots:
         (found,) = world.wait(task, status=0)
         assert found["phrase"] == "done"
 
+    @pytest.mark.parametrize(
+        "words", [("host", "setup", "mini"), ("host", "check", "mini"), ("hosts", "--refresh"), ("reconcile",)]
+    )
+    def test_whoever_waits_for_one_is_told_and_once_it_is_mended_goes_on_at_once(self, pool, words):
+        host = pool.a_host("mini")
+        join(pool, pool.world, host)
+        pool.without_local()  # of a single host nothing is asked before it is tried
+        world, root = pool.world, pool.root_of(host)
+        aside = root.rename(root.with_name("aside"))
+        with (world.root / "told").open("wb") as told:
+            child = world.start("submit", "--wait", "-a", "exec:true", "x", stderr=told)
+            (task,) = eventually(lambda: world.json("list", status=None))
+            words_told = eventually((world.root / "told").read_text)
+            assert "waits, mini: DATA_ROOT_MISSING" in words_told and "put it back" in words_told
+            again = text_of(world.run("wait", task["id"], "--timeout", "1s", status=70))
+            assert "waits, mini: DATA_ROOT_MISSING" in again
+            assert "DATA_ROOT_MISSING" in world.out("status", task["id"])
+            later = f"UPDATE queue SET not_before = {time.time() + 10_000} WHERE owner IS NULL RETURNING turn_id"
+            eventually(lambda: world.store(later))
+            aside.rename(root)
+            world.run(*words)
+            assert child.wait(timeout=60) == 0
+            assert (world.root / "told").read_text() == words_told
+
     def test_on_the_operators_word_it_is_made_anew_and_its_turns_are_lost(self, pool):
         host = pool.a_host("mini")
         join(pool, pool.world, host)

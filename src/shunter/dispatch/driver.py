@@ -71,9 +71,10 @@ class Driver:
         on_boundary: Callable[[str], None] = lambda name: None,
         facts_of: Callable[[HostEntry], Facts | None] = lambda entry: None,
         rule_of: Callable[[], RetryRule] = RetryRule,
+        on_failure: Callable[[HostEntry, ShunterError], None] = lambda entry, exc: None,
     ) -> None:
         self.store, self.places, self.hosts, self.facts_of = store, places, hosts, facts_of
-        self.rule_of = rule_of
+        self.rule_of, self.on_failure = rule_of, on_failure
         self.on_boundary = on_boundary
         self.told: dict[str, str] = {}
         self.steps: dict[Step, Callable[[Turn], bool]] = {
@@ -469,6 +470,8 @@ class Driver:
     def _retry_from_queue(self, turn: Turn, exc: ShunterError) -> float | None:
         # A host that is away, full or unable for a night must not fill the history, and says nothing against the turn.
         if exc.code in (*NOT_REACHED, *DISK_TROUBLE, "LEDGER_DAMAGED", "LEDGER_UNAVAILABLE"):
+            if turn.host in self.hosts:
+                self.on_failure(self.hosts[turn.host], exc)
             self._return(turn, reason_code=exc.code, pause_s=busy_pause_s(turn.attempt_number))
             return 0.0
         self._release(turn)

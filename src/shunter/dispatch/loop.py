@@ -36,7 +36,7 @@ from .observe import Observer
 from .outbox import Outbox
 from .slots import find_latest, slots_in_use
 from .stops import NO_STOPS, Stops, find_stops, retry_rule
-from .wake import ASK_ALL, open_wake_fifo
+from .wake import ANSWERS, ASK_ALL, open_wake_fifo
 
 LEASE_TTL_S = 15.0
 SAFETY_S = 5.0
@@ -145,7 +145,13 @@ class Dispatcher:
         self.observer = Observer(places, lambda: self.words.put("facts"))
         self.config_seen = state_of(places.config_file)
         self.driver = Driver(
-            store, places, self.hosts, on_boundary=on_boundary, facts_of=self._facts_of, rule_of=self._rule
+            store,
+            places,
+            self.hosts,
+            on_boundary=on_boundary,
+            facts_of=self._facts_of,
+            rule_of=self._rule,
+            on_failure=self.observer.note_failure,
         )
         self.jobs = Jobs(self.driver.advance, lambda turn_id: self.words.put("done"))
         self.outbox = Outbox(store, self.hosts, on_boundary=on_boundary, on_pushed=self.driver.close_after_push)
@@ -162,12 +168,12 @@ class Dispatcher:
     def run(self) -> None:
         """Until nothing waits, runs or is due, or somebody else leads."""
         threading.Thread(target=self._listen, daemon=True).start()
-        words = {"all"}
+        words = {"again"}
         renewed_at = looked_at = time.monotonic()
         idle_since: float | None = None
         while True:
             now = time.monotonic()
-            if now - looked_at >= SAFETY_S:
+            if now - looked_at >= SAFETY_S or "again" in words:
                 words.add("all")
             if "all" in words:
                 looked_at = now
@@ -188,6 +194,8 @@ class Dispatcher:
         """Do what the words ask for; False when there is no open turn at all."""
         if "wake" in words:
             self._read_configuration_again()
+        if "again" in words:
+            self.store.end_pauses()
         under_way = self.store.open_turns(waiting=False)
         self._look_at_changed(words, under_way)
         for turn in under_way:  # of what runs, a command at home can only have asked to cancel it
@@ -337,10 +345,12 @@ class Dispatcher:
         poll.register(self.fifo, select.POLLIN)
         while True:
             poll.poll()
-            if ASK_ALL in os.read(self.fifo, 65536):
-                for entry in list(self.hosts.values()):
+            lines = os.read(self.fifo, 65536).splitlines(keepends=True)
+            for entry in list(self.hosts.values()):
+                if ASK_ALL in lines or ANSWERS % entry.name.encode() in lines:
                     entry.client.forget_pause()
-                self.words.put("all")
+                    self.observer.expire([entry.name])
+                    self.words.put("again")
             self.words.put("wake")
 
     def close(self) -> None:

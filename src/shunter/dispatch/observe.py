@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
-from ..fleet.observations import FRESH_S, Observation, load_observations, record_observation
+from ..fleet.observations import FRESH_S, Observation, failed, load_observations, record_observation
 from ..fleet.places import Places
+from ..wire.errors import ShunterError
 from .hosts import HostEntry, probe_host, reached_as
 
 FIRST_LOOK_S = 1.0
@@ -52,6 +53,13 @@ class Observer:
         """Have the next look ask these hosts, however fresh what is known of them."""
         with self.guard:
             self.expired.update(names)
+
+    def note_failure(self, entry: HostEntry, exc: ShunterError) -> None:
+        """What a step met that nobody asked for facts about."""
+        with self.guard:
+            found = failed(self.known(entry), entry.name, reached_as(entry.config), exc, now=time.time())
+            self.seen[entry.name] = found
+        record_observation(self.places, found)
 
     def known(self, entry: HostEntry) -> Observation | None:
         found = self.seen.get(entry.name)

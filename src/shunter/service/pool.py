@@ -20,6 +20,7 @@ from ..dispatch.hosts import (
     view_host,
 )
 from ..dispatch.slots import slots_in_use
+from ..dispatch.wake import tell_answers
 from ..fleet.config import HostConfig
 from ..fleet.observations import Observation, asking, failed, load_observations, record_observation
 from ..fleet.transport import LocalTransport
@@ -33,6 +34,7 @@ from .stops import find_account_stops
 from .twins import twin_remedy
 
 ASKED_AT_ONCE = 16
+FAILURE_HOLDS_S = 90.0  # longer than anybody leaves alone a host that a turn waits for
 LIMIT_S = 5.0  # for all hosts together; a slow link needs two seconds for its first connection
 INSIST_LIMIT_S = 15.0  # with --refresh: longer than ssh's own ConnectTimeout
 
@@ -105,8 +107,10 @@ def _look_at(
         due = _due(entries, seen, refresh=refresh, anew=anew, since=started)
         if mine and due:
             found = _ask(due, seen, insists=refresh)
-            for each in found.values():
+            for name, each in found.items():
                 record_observation(home.places, each)
+                if each.error_code is None and (refresh or (name in seen and seen[name].error_code is not None)):
+                    tell_answers(home.places, name)
             seen = {**seen, **found}
     return seen
 
@@ -285,5 +289,18 @@ def cpu_busy_ratio(before: Facts | None, after: Facts) -> float | None:
 
 def explain_row(home: Home, row: Row) -> Placement:
     """Why each host does not take the row now (X14): from what was last seen, no host is asked."""
-    _, views = _views(home, load_observations(home.places))
+    _, views = _views(home, recent_observations(home))
     return decide_placement(row, views, now=time.time())
+
+
+def recent_observations(home: Home) -> dict[str, Observation]:
+    """Without failures that may be over: old ones, and those of hosts that have granted a lease since."""
+    leased_at: dict[str | None, float] = {}
+    for turn in load_use(home)[1]:
+        leased_at[turn.host] = max(leased_at.get(turn.host, 0.0), turn.leased_at or 0.0)
+    since = time.time() - FAILURE_HOLDS_S
+    return {
+        name: known
+        for name, known in load_observations(home.places).items()
+        if known.error_code is None or known.asked_at > max(since, leased_at.get(name, 0.0))
+    }
