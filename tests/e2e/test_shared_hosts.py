@@ -250,6 +250,8 @@ class TestDataRoots:
         shown = pool.hosts("--refresh")["mini"]
         assert shown["state"] == "unknown" and "not there any more" in shown["reason"], shown
         assert "1 turn of yours is open there" in shown["reason"] and "--new-data-root" in shown["hint"]
+        told = text_of(world.run("logs", task, status=69))
+        assert "DATA_ROOT_MISSING" in told and "put it back" in told and "--new-data-root" in told
         told = text_of(world.run("host", "setup", "mini", status=69))
         assert "FAILED  data root" in told and "--new-data-root" in told and not root.exists()
         aside.rename(root)

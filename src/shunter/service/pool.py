@@ -23,6 +23,7 @@ from ..dispatch.slots import slots_in_use
 from ..dispatch.wake import tell_answers
 from ..fleet.config import HostConfig
 from ..fleet.observations import Observation, asking, failed, load_observations, record_observation
+from ..fleet.ssh import root_remedy
 from ..fleet.transport import LocalTransport
 from ..model.records import Drain, Row, Turn
 from ..policy.placement import HostView, Placement, decide_placement, find_twins
@@ -248,11 +249,11 @@ def _status(
 def gone_root(name: str, path: str, *, open_turns: int) -> tuple[str, str]:
     """Of a data root that was there before: what is to be said, and what helps."""
     words = f"the data root {path} is not there any more, or it is empty"
-    back = "put it back (is its disk mounted?), or begin anew"
+    remedy = root_remedy(name, open_turns=open_turns)
     if not open_turns:
-        return words, f"{back}: shunter host setup {name}"
+        return words, remedy
     turns = "1 turn of yours is" if open_turns == 1 else f"{open_turns} turns of yours are"
-    return f"{words}; {turns} open there", f"{back} and lose them: shunter host setup {name} --new-data-root"
+    return f"{words}; {turns} open there", remedy
 
 
 def state_of(view: HostView, known: Observation | None) -> tuple[str, str | None]:
