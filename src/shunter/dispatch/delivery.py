@@ -13,8 +13,10 @@ from ..git.transfer import (
     Transfer,
     fetch_result,
     find_parent,
+    find_transfer,
     import_pack,
     import_result,
+    is_complete,
     keep_former,
     open_transfer,
     push_base,
@@ -27,16 +29,45 @@ from .hosts import NOT_REACHED, HostEntry
 
 
 def send_base(entry: HostEntry, places: Places, project: Project, ask: MirrorAsk, *, mirror: str) -> None:
-    """Push the base into the host's mirror, under the lease that `ask` names. Repeating is harmless."""
+    """Push the base into the host's mirror, under the lease that `ask` names. Repeating is harmless.
+
+    Raises CHECKOUT_MISSING when home does not have it without the user's repository, and that is out of reach.
+    """
     transport = entry.client.transport
-    push_base(
-        open_transfer(str(places.transfer_dir), _open_again(project.worktree)),
-        transport.mirror_url(mirror),
-        receive_pack_command=transport.pack_command("receive-pack", "--attempt", ask.attempt_id, "--token", ask.token),
-        oid=ask.base_oid,
-        task_id=ask.task_id,
-        ssh_command=transport.ssh_command(),
-    )
+    transfer = _open_source(places, project, ask)
+    pack_command = transport.pack_command("receive-pack", "--attempt", ask.attempt_id, "--token", ask.token)
+    try:
+        push_base(
+            transfer,
+            transport.mirror_url(mirror),
+            receive_pack_command=pack_command,
+            oid=ask.base_oid,
+            task_id=ask.task_id,
+            ssh_command=transport.ssh_command(),
+        )
+    except ShunterError as exc:
+        if exc.code != "TRANSFER_FAILED" or is_complete(transfer, ask.base_oid):
+            raise
+        raise _checkout_missing(f"{project.worktree} does not hold all of commit {ask.base_oid}", ask) from exc
+
+
+def _open_source(places: Places, project: Project, ask: MirrorAsk) -> Transfer:
+    try:
+        return open_transfer(str(places.transfer_dir), _open_again(project.worktree))
+    except ShunterError as exc:
+        if exc.code not in _OUT_OF_REACH:
+            raise
+        kept = find_transfer(str(places.transfer_dir), project.repo_id)
+        if kept is not None and is_complete(kept, ask.base_oid):
+            return kept
+        raise _checkout_missing(exc.text, ask) from exc
+
+
+def _checkout_missing(text: str, ask: MirrorAsk) -> ShunterError:
+    return ShunterError("CHECKOUT_MISSING", text, hint=f"put it back, or shunter cancel {ask.task_id}")
+
+
+_OUT_OF_REACH = ("NOT_A_REPOSITORY", "UNBORN_HEAD", "REPOSITORY_UNSUPPORTED", "GIT_FAILED", "BASE_UNAVAILABLE")
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ def open_repository(cwd: str) -> Repository:
     In a submodule the submodule is the repository.
     """
     here = os.path.realpath(cwd)
-    if not Path(here).is_dir():
+    if not os.path.isdir(here):  # noqa: PTH112 (no error where a directory above may not be entered)
         raise ShunterError("NOT_A_REPOSITORY", f"{cwd} is no directory")
     where = _locate(here)
     git_dir, common_dir, root = where.git_dir, where.common_dir, where.root

@@ -8,6 +8,7 @@ from ..git.transfer import open_transfer
 from ..host.gitrun import run_git
 from ..wire.errors import ShunterError
 from .home import Home
+from .view import without_result
 
 
 def read_diff(home: Home, prefix: str, *, stat: bool, checkout: str | None = None) -> bytes:
@@ -16,10 +17,11 @@ def read_diff(home: Home, prefix: str, *, stat: bool, checkout: str | None = Non
     `checkout`: where the result was fetched to, when the one that the task came from has moved.
     """
     task = home.reading.find_task(prefix)
-    turns = [turn for turn in home.reading.load_turns(task.id) if turn.outcome and turn.outcome.publication]
-    if not turns:
-        raise ShunterError("FETCH_FAILED", f"task {task.id} has no result yet", hint=f"shunter wait {task.id}")
-    publication = turns[-1].outcome.publication if turns[-1].outcome else None
+    turns = home.reading.load_turns(task.id)
+    published = [turn for turn in turns if turn.outcome and turn.outcome.publication]
+    if not published:
+        raise without_result(task, turns[-1])
+    publication = published[-1].outcome.publication if published[-1].outcome else None
     if publication is None or not publication.commits:
         return b""
     if task.fetched_oid != publication.head_oid:

@@ -29,6 +29,10 @@ def find_obstacles(home: Home, view: TaskView) -> dict[str, str]:
     row = home.reading.load_row(turn.id) if turn.step == Step.WAITING else None
     if row is None:
         return {}
+    if row.error_code == "CHECKOUT_MISSING":
+        place = home.reading.load_project(task).worktree
+        remedy = f"put it back, or shunter cancel {task.id}"
+        return {row.error_code: f"task {task.id} waits for its base, {row.error_code}: it is in {place}: {remedy}"}
     told = (*warn_pinned(home, task), *warn_stopped(home, task))
     if told:
         return dict(zip(told, told, strict=True))
