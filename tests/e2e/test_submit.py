@@ -164,7 +164,7 @@ def test_a_checkout_that_is_gone_before_the_base_was_sent_is_waited_for(world, w
     told = world.out("status", task, cwd=world.root)
     assert f"{world.repo} is no directory" in told and f"put it back, or shunter cancel {task}" in told
     told = world.run("wait", task, "--timeout", "1s", status=70, cwd=world.root).stderr.decode()
-    assert f"it is in {world.repo}: put it back" in told
+    assert f"is in {world.repo}: put it back" in told
     world.repo.mkdir()  # another one at its place has not what is needed either
     world.git("init", "-q")
     world.git("-c", "user.name=U", "-c", "user.email=u@e", "commit", "-q", "--allow-empty", "-m", "x")

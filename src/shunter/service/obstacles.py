@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from ..dispatch.hosts import UNKNOWN_OUTCOME
 from ..model.records import Turn
 from ..model.states import Step
@@ -12,6 +14,7 @@ from .twins import warn_pinned
 from .view import TaskView
 
 NOT_MEANT = ("PINNED", "DISABLED", "DUPLICATE")  # such a host takes no turn of the task in any case
+OUT_OF_REACH = ("HOST_UNREACHABLE", "HOST_OUTDATED")
 PASSING = ("NO_SLOT", "NO_MEMORY", "NOT_YET")
 
 
@@ -31,8 +34,8 @@ def find_obstacles(home: Home, view: TaskView) -> dict[str, str]:
         return {}
     if row.error_code == "CHECKOUT_MISSING":
         place = home.reading.load_project(task).worktree
-        remedy = f"put it back, or shunter cancel {task.id}"
-        return {row.error_code: f"task {task.id} waits for its base, {row.error_code}: it is in {place}: {remedy}"}
+        words = f"what it begins with is in {place}: put it back, or shunter cancel {task.id}"
+        return {row.error_code: f"task {task.id} waits, {row.error_code}: {words}"}
     told = (*warn_pinned(home, task), *warn_stopped(home, task))
     if told:
         return dict(zip(told, told, strict=True))
@@ -43,8 +46,8 @@ def find_obstacles(home: Home, view: TaskView) -> dict[str, str]:
     states = _states(home)
     found = {}
     for host, reason in reasons:
-        kind, words = _told_of(states.get(host)) or (reason.code, reason.words)
-        found[f"{host} {kind}"] = f"task {task.id} waits, {host}: {words}"
+        words = (_told_of(states.get(host)) if reason.code in OUT_OF_REACH else None) or reason.words
+        found[f"{host} {_kind_of(words)}"] = f"task {task.id} waits, {host}: {words}"
     return found
 
 
@@ -52,7 +55,7 @@ def _of_uncertain(home: Home, turn: Turn) -> dict[str, str]:
     code = (turn.uncertain_reason or "").partition(":")[0]
     if code in UNKNOWN_OUTCOME:
         return {}
-    _, words = _told_of(_states(home).get(turn.host or "")) or (code, turn.uncertain_reason)
+    words = _told_of(_states(home).get(turn.host or "")) or turn.uncertain_reason
     return {f"{turn.host} {code}": f"task {turn.task_id} is uncertain, {turn.host}: {words}"}
 
 
@@ -60,8 +63,13 @@ def _states(home: Home) -> dict[str, HostStatus]:
     return {each.name: each for each in pool_status(home, recent_observations(home))}
 
 
-def _told_of(status: HostStatus | None) -> tuple[str, str] | None:
-    """Of a host that takes no turns: what it is about, and reason and remedy in words."""
+def _told_of(status: HostStatus | None) -> str | None:
+    """Reason and remedy, of a host that takes no turns."""
     if status is None or status.reason is None:
         return None
-    return status.reason.partition(":")[0], status.reason + (f"; {status.hint}" if status.hint else "")
+    return status.reason + (f"; {status.hint}" if status.hint else "")
+
+
+def _kind_of(words: str) -> str:
+    """Error code or first clause: what comes after it counts megabytes, or is ssh's word of the moment."""
+    return re.split("[:,;]", words)[0]
