@@ -382,6 +382,20 @@ class TestAccounts:
         ] * 2
 
 
+class TestPauses:
+    def test_what_was_tried_goes_again_and_a_repeat_keeps_its_time(self, store):
+        tried = submitted(store, 1)
+        submitted(store, 2, row={"not_before": 100.0})
+        store.claim_row(tried.id, host="local", attempt_id="a1", owner="me", now=1.0)
+        store.return_row(
+            tried.id, "a1", Step.CLAIMED, actor="me", now=2.0, reason_code="HOST_UNREACHABLE", not_before=90.0
+        )
+        assert store.waiting_rows(now=3.0) == [] and store.next_due(now=3.0) == 90.0
+        store.end_pauses()
+        assert [row.turn_id for row in store.waiting_rows(now=3.0)] == [tried.id]
+        assert store.next_due(now=3.0) == 100.0
+
+
 class TestQueue:
     def test_priority_goes_before_place(self, store):
         submitted(store, 1)

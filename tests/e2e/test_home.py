@@ -194,6 +194,20 @@ def test_wait_ends_in_time_and_the_task_goes_on(world):
     world.wait(task, status=0)
 
 
+def test_wait_tells_what_a_person_has_to_mend_and_nothing_that_passes(world):
+    world.configure(slots=1)
+    first = world.submit("sleep 60")
+    eventually(lambda: world.json("status", first)["phrase"] == "running")
+    task = world.submit("true")
+    assert world.run("wait", task, "--timeout", "1s", status=70).stderr.decode().startswith("shunter: WAIT_TIMEOUT")
+    world.run("host", "drain", "local", "--reason", "new disk")
+    child = world.start("wait", task)
+    assert child.stderr.readline().decode() == f"shunter: task {task} waits, local: drained by user: new disk\n"
+    world.run("host", "enable", "local")
+    world.run("cancel", first)
+    assert child.wait(timeout=60) == 0 and child.stderr.read() == b""
+
+
 def test_ids_may_be_shortened_and_ambiguous_ones_are_told(world):
     ids = [world.submit("touch x") for _ in range(3)]
     assert world.json("status", ids[0][:6])["id"] == ids[0]

@@ -229,6 +229,37 @@ def test_a_result_can_be_fetched_into_a_checkout_that_moved(world):
     assert world.git("show", f"shunter/local/task/{task}:x.txt") == "x"
 
 
+@pytest.mark.parametrize("words", [(), ("--wip",)])
+def test_a_checkout_at_its_new_place_is_known_by_what_it_holds(world, words):
+    (world.repo / "a.txt").write_text("one and more\n")
+    task = world.submit("echo x > x.txt", *words)
+    world.wait(task, status=0)
+    ref, start = f"shunter/local/task/{task}", world.git("rev-parse", "HEAD")
+    world.git("update-ref", "-d", f"refs/remotes/{ref}")
+    moved = world.repo.rename(world.root / "another-name")
+    stranger = world.root / "stranger"
+    stranger.mkdir()
+    told = world.run("fetch", task, status=70, cwd=stranger).stderr.decode()
+    assert "is gone, and" in told and "not inside a git repository" in told
+    for name in (world.root / "repo", stranger):  # of which one stands at the old place
+        name.mkdir(exist_ok=True)
+        world.git("init", "-q", cwd=name)
+        world.git("-c", "user.name=U", "-c", "user.email=u@e", "commit", "-q", "--allow-empty", "-m", "x", cwd=name)
+    world.out("fetch", task, cwd=moved)
+    assert world.git("show", f"{ref}:x.txt", cwd=moved) == "x"
+    assert world.git("for-each-ref", "refs/remotes", cwd=world.root / "repo") == ""
+    (world.root / "repo").rename(world.root / "elsewhere")
+    told = world.run("fetch", task, status=70, cwd=stranger).stderr.decode()
+    assert f"{stranger} is not it: it lacks commit {start}" in told and start[:12] in told.partition("lacks")[2]
+    assert "x.txt" in world.out("diff", "--stat", task, cwd=moved)
+    clone = world.root / "clone"
+    world.git("clone", "-q", "--no-local", str(moved), str(clone), cwd=world.root)
+    told = world.run("diff", task, status=70, cwd=clone).stderr.decode()
+    assert f"{clone} does not have the result" in told and f"shunter fetch {task}" in told
+    world.out("fetch", task, cwd=clone)
+    assert "x.txt" in world.out("diff", "--stat", task, cwd=clone)
+
+
 def test_records_hold_no_values_and_nobody_else_may_look(world):
     agent = world.root / "agent"
     agent.write_text('#!/bin/sh\ntest -n "$KEY" && touch x\n')

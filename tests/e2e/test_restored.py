@@ -70,6 +70,24 @@ class TestAnOlderCopyOfTheDataRoot:
         told = world.out("result", task)
         assert "did not know" in told and delivered[:12] in told
 
+    def test_the_result_waits_for_a_checkout_that_is_gone(self, world):
+        task = world.submit(two_parts(world), prompt="first;")
+        eventually((world.marks / "half").exists)
+        take_copy(world)
+        (world.marks / "go").touch()
+        world.wait(task, status=0)
+        leave_hosts(world)
+        put_back(world)
+        aside = world.repo.rename(world.root / "aside")
+        world.run("say", task, "second;", cwd=world.root)
+        eventually(lambda: "CHECKOUT_MISSING" in world.out("status", task, cwd=world.root))
+        told = world.run("wait", task, "--timeout", "1s", status=70, cwd=world.root).stderr.decode()
+        assert "CHECKOUT_MISSING: what it begins with is in" in told
+        aside.rename(world.repo)
+        world.run("reconcile")
+        (found,) = world.wait(task, status=0)
+        assert world.git("show", f"{found['ref']}:log.txt") == "first;second;"
+
     def test_a_data_root_made_anew_gets_the_result_from_home(self, world):
         task = world.submit("cat >> log.txt", prompt="first;")
         world.wait(task, status=0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import signal
+import time
 
 import pytest
 from e2e_world import World, eventually, kill, quoted
@@ -135,6 +136,33 @@ class TestPurging:
         assert not pool.root_of(host).exists()
 
 
+class TestRoom:
+    def test_what_another_home_runs_there_takes_its_slots_here_too(self, pool, other):
+        host = pool.a_host("mini")
+        join(pool, pool.world, host, "--slots", "2")
+        join(pool, other, host, "--slots", "2")
+        world, go = pool.world, pool.shared / "go"
+        script = f"while [ ! -e {quoted(str(go))} ]; do sleep 0.05; done"
+        theirs = [other.submit(script, "--host", "mini") for _ in range(2)]
+        eventually(lambda: all(other.json("status", each)["phrase"] == "running" for each in theirs))
+        shown = pool.hosts("--refresh")["mini"]
+        assert (shown["state"], shown["slots_used"], shown["slots"]) == ("full", 2, 2)
+        told = text_of(world.run("submit", "--no-wait", "--host", "mini", "-a", "exec:true", "x", status=75))
+        assert "CAPACITY_BUSY" in told and "2 of 2 taken" in told and world.json("list") == []
+        task = world.submit("true", "--host", "mini")
+        eventually(lambda: "0 of 2 slots free" in world.out("status", task))
+        time.sleep(1)  # in which it would have been claimed
+        detail = world.json("status", task)
+        assert detail["attempts"] == [] and [each["code"] for each in detail["rejected"]] == ["PINNED", "NO_SLOT"]
+        go.touch()
+        world.wait(task, status=0)
+        other.wait(*theirs, status=0)
+        assert pool.hosts("--refresh")["mini"]["slots_used"] == 0
+        world.run("submit", "--no-wait", "--wait", "--host", "mini", "-a", "exec:true", "x")
+        # Of attempts of the other home both hosts tell both dispatchers, which is nothing to write about.
+        assert world.log() == other.log() == ""
+
+
 class TestTwoNames:
     def test_a_second_name_is_not_taken_in(self, pool):
         host = pool.a_host("mini")
@@ -222,6 +250,8 @@ class TestDataRoots:
         shown = pool.hosts("--refresh")["mini"]
         assert shown["state"] == "unknown" and "not there any more" in shown["reason"], shown
         assert "1 turn of yours is open there" in shown["reason"] and "--new-data-root" in shown["hint"]
+        told = text_of(world.run("logs", task, status=69))
+        assert "DATA_ROOT_MISSING" in told and "put it back" in told and "--new-data-root" in told
         told = text_of(world.run("host", "setup", "mini", status=69))
         assert "FAILED  data root" in told and "--new-data-root" in told and not root.exists()
         aside.rename(root)
@@ -229,6 +259,30 @@ class TestDataRoots:
         (pool.shared / "go").touch()
         (found,) = world.wait(task, status=0)
         assert found["phrase"] == "done"
+
+    @pytest.mark.parametrize(
+        "words", [("host", "setup", "mini"), ("host", "check", "mini"), ("hosts", "--refresh"), ("reconcile",)]
+    )
+    def test_whoever_waits_for_one_is_told_and_once_it_is_mended_goes_on_at_once(self, pool, words):
+        host = pool.a_host("mini")
+        join(pool, pool.world, host)
+        pool.without_local()  # of a single host nothing is asked before it is tried
+        world, root = pool.world, pool.root_of(host)
+        aside = root.rename(root.with_name("aside"))
+        with (world.root / "told").open("wb") as told:
+            child = world.start("submit", "--wait", "-a", "exec:true", "x", stderr=told)
+            (task,) = eventually(lambda: world.json("list", status=None))
+            words_told = eventually((world.root / "told").read_text)
+            assert "waits, mini: DATA_ROOT_MISSING" in words_told and "put it back" in words_told
+            again = text_of(world.run("wait", task["id"], "--timeout", "1s", status=70))
+            assert "waits, mini: DATA_ROOT_MISSING" in again
+            assert "DATA_ROOT_MISSING" in world.out("status", task["id"])
+            later = f"UPDATE queue SET not_before = {time.time() + 10_000} WHERE owner IS NULL RETURNING turn_id"
+            eventually(lambda: world.store(later))
+            aside.rename(root)
+            world.run(*words)
+            assert child.wait(timeout=60) == 0
+            assert (world.root / "told").read_text() == words_told
 
     def test_on_the_operators_word_it_is_made_anew_and_its_turns_are_lost(self, pool):
         host = pool.a_host("mini")

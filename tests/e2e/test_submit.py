@@ -151,6 +151,58 @@ def test_no_wait_is_refused_before_anything_exists(world):
     world.out("cancel", task)
 
 
+@pytest.mark.parametrize("words", [(), ("--wip",)])
+def test_a_checkout_that_is_gone_before_the_base_was_sent_is_waited_for(world, words):
+    (world.repo / "a.txt").write_text("changed\n")
+    with_host = world.config.read_text()
+    world.config.write_text(with_host.replace("slots", "enabled = false\nslots"))
+    task = world.submit("echo x > x.txt", *words)
+    aside = world.repo.rename(world.root / "aside")
+    world.config.write_text(with_host)
+    world.run("reconcile", cwd=world.root)
+    eventually(lambda: "CHECKOUT_MISSING" in world.out("status", task, cwd=world.root))
+    told = world.out("status", task, cwd=world.root)
+    assert f"{world.repo} is no directory" in told and f"put it back, or shunter cancel {task}" in told
+    told = world.run("wait", task, "--timeout", "1s", status=70, cwd=world.root).stderr.decode()
+    assert f"is in {world.repo}: put it back" in told
+    world.repo.mkdir()  # another one at its place has not what is needed either
+    world.git("init", "-q")
+    world.git("-c", "user.name=U", "-c", "user.email=u@e", "commit", "-q", "--allow-empty", "-m", "x")
+    world.run("reconcile")
+    eventually(lambda: "does not hold all of commit" in world.out("status", task))
+    world.repo.rename(world.root / "stranger")
+    aside.rename(world.repo)
+    world.run("reconcile")
+    (found,) = world.wait(task, status=0)
+    assert found["phrase"] == "done" and world.git("show", f"{found['ref']}:x.txt") == "x"
+
+
+def test_a_base_is_sent_without_the_checkout_where_its_objects_are_there(world):
+    linked = world.root / "linked"
+    world.git("worktree", "add", "-q", "-b", "side", str(linked))
+    with_host = world.config.read_text()
+    world.config.write_text(with_host.replace("slots", "enabled = false\nslots"))
+    (linked / "a.txt").write_text("changed\n")
+    task = world.submit("cat a.txt", "--wip", cwd=linked)
+    world.git("worktree", "remove", "--force", str(linked))
+    world.config.write_text(with_host)
+    world.run("reconcile")
+    world.wait(task)
+    assert world.out("logs", task) == "changed"
+
+
+def test_a_task_that_is_over_without_a_result_says_so(world):
+    world.config.write_text(world.config.read_text().replace("slots", "enabled = false\nslots"))
+    task = world.submit("true")
+    for command in ("fetch", "diff"):
+        told = world.run(command, task, status=70).stderr.decode()
+        assert "no result yet" in told and f"shunter wait {task}" in told
+    world.run("cancel", task)
+    for command in ("fetch", "diff"):
+        told = world.run(command, task, status=70).stderr.decode()
+        assert "is over without a result, cancelled before any agent was started" in told and "wait" not in told
+
+
 def test_names_of_every_kind_survive_the_way_there_and_back(world):
     names = [b"with space", b"-dash", b"new\nline", b"bytes\xff\xfe", "日本語".encode(), b'quote"d', b"tab\there"]
     for name in names:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
 from ..fleet.places import Places
-from ..git.repository import Repository, open_repository
+from ..git.repository import Repository, holds_commit, open_repository
 from ..git.transfer import (
     Transfer,
     fetch_result,
+    find_parent,
+    find_transfer,
     import_pack,
     import_result,
     imported_oid,
+    is_complete,
     keep_former,
     open_transfer,
     push_base,
@@ -28,16 +30,45 @@ from .hosts import NOT_REACHED, HostEntry
 
 
 def send_base(entry: HostEntry, places: Places, project: Project, ask: MirrorAsk, *, mirror: str) -> None:
-    """Push the base into the host's mirror, under the lease that `ask` names. Repeating is harmless."""
+    """Push the base into the host's mirror, under the lease that `ask` names. Repeating is harmless.
+
+    Raises CHECKOUT_MISSING when home does not have it without the user's repository, and that is out of reach.
+    """
     transport = entry.client.transport
-    push_base(
-        open_transfer(str(places.transfer_dir), _open_again(project.worktree)),
-        transport.mirror_url(mirror),
-        receive_pack_command=transport.pack_command("receive-pack", "--attempt", ask.attempt_id, "--token", ask.token),
-        oid=ask.base_oid,
-        task_id=ask.task_id,
-        ssh_command=transport.ssh_command(),
-    )
+    transfer = _open_source(places, project, ask)
+    pack_command = transport.pack_command("receive-pack", "--attempt", ask.attempt_id, "--token", ask.token)
+    try:
+        push_base(
+            transfer,
+            transport.mirror_url(mirror),
+            receive_pack_command=pack_command,
+            oid=ask.base_oid,
+            task_id=ask.task_id,
+            ssh_command=transport.ssh_command(),
+        )
+    except ShunterError as exc:
+        if exc.code != "TRANSFER_FAILED" or is_complete(transfer, ask.base_oid):
+            raise
+        raise _checkout_missing(f"{project.worktree} does not hold all of commit {ask.base_oid}", ask) from exc
+
+
+def _open_source(places: Places, project: Project, ask: MirrorAsk) -> Transfer:
+    try:
+        return open_transfer(str(places.transfer_dir), _open_again(project.worktree))
+    except ShunterError as exc:
+        if exc.code not in _OUT_OF_REACH:
+            raise
+        kept = find_transfer(str(places.transfer_dir), project.repo_id)
+        if kept is not None and is_complete(kept, ask.base_oid):
+            return kept
+        raise _checkout_missing(exc.text, ask) from exc
+
+
+def _checkout_missing(text: str, ask: MirrorAsk) -> ShunterError:
+    return ShunterError("CHECKOUT_MISSING", text, hint=f"put it back, or shunter cancel {ask.task_id}")
+
+
+_OUT_OF_REACH = ("NOT_A_REPOSITORY", "UNBORN_HEAD", "REPOSITORY_UNSUPPORTED", "GIT_FAILED", "BASE_UNAVAILABLE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +101,9 @@ def deliver_result(
     Work that is no part of the result is fetched along and stays in the transfer repository until somebody wants it;
     so does the result that was delivered before, when this one does not contain it: an agent rewrote its branch, or a
     host forgot it. `again`: on somebody's word; then the ref may be further than the record of it, which is older where
-    a copy of home's state was put back. `checkout`: of the same project, for when the first one has moved.
+    a copy of home's state was put back. `checkout`: for when the first one has moved.
     """
-    repo = find_checkout(store, task, checkout)
+    repo = find_checkout(store, places, task, checkout)
     transfer = open_transfer(str(places.transfer_dir), repo)
     former = (imported_oid(repo, entry.name, task.id) if again else None) or task.fetched_oid
     ref = _bring_home(entry, task, publication, repo=repo, transfer=transfer)
@@ -123,21 +154,52 @@ def _small_pack(entry: HostEntry, task: Task, publication: Publication) -> bytes
         return None  # an older helper does not know the method
 
 
-def find_checkout(store: Store, task: Task, checkout: str | None) -> Repository:
-    """The checkout that the task came from, or the given one of the same project. Raises FETCH_FAILED."""
-    place = store.load_project(task).worktree
+def find_checkout(store: Store, places: Places, task: Task, checkout: str | None) -> Repository:
+    """The checkout that the task came from; where that is gone or another one by now, the given one if it is it.
+
+    What a checkout holds makes it the task's, whatever its name: the commit that the task stands on. A clone of the
+    same origin will do too. Raises FETCH_FAILED with what speaks against the given one.
+    """
+    project = store.load_project(task)
+    gone = f"the checkout {project.worktree} is gone"
+    start = _start_of(places, task) if checkout is not None else task.base_oid
+    hint = f"run `shunter fetch {task.id}` inside the checkout at its new place, or in a clone that has {start[:12]}"
     try:
-        return _open_again(place)
+        repo = _open_again(project.worktree)
     except ShunterError as exc:
+        other, why = _look_at(checkout, project, start)
+        if other is not None:
+            return other
         if exc.code != "NOT_A_REPOSITORY":
             raise
-        if checkout is not None:
-            with contextlib.suppress(ShunterError):
-                other = open_repository(checkout)
-                if other.project_id == task.project_id or Path(other.root).name == Path(place).name:
-                    return other
-        hint = f"run `shunter fetch {task.id}` inside the checkout at its new place"
-        raise ShunterError("FETCH_FAILED", f"the checkout {place} is gone", hint=hint) from exc
+        raise ShunterError("FETCH_FAILED", f"{gone}{why}", hint=hint) from exc
+    if checkout is not None and not holds_commit(repo.common_dir, start):
+        other, _ = _look_at(checkout, project, start)
+        if other is not None and holds_commit(other.common_dir, start):
+            return other
+    return repo
+
+
+def _start_of(places: Places, task: Task) -> str:
+    """The last commit of the user's own that the task stands on."""
+    if task.base_kind == "commit":
+        return task.base_oid
+    return find_parent(str(places.transfer_dir), task.repo_id, task.base_oid) or task.base_oid
+
+
+def _look_at(checkout: str | None, project: Project, start: str) -> tuple[Repository | None, str]:
+    """The repository around a directory if it may be the project's; otherwise None and what speaks against it."""
+    if checkout is None:
+        return None, ""
+    try:
+        found = open_repository(checkout)
+    except ShunterError as exc:
+        return None, f", and {exc.text}"
+    if found.object_format == project.object_format and (
+        found.project_id == project.project_id or holds_commit(found.common_dir, start)
+    ):
+        return found, ""
+    return None, f", and {found.root} is not it: it lacks commit {start}"
 
 
 def _open_again(place: str) -> Repository:

@@ -71,9 +71,10 @@ class Driver:
         on_boundary: Callable[[str], None] = lambda name: None,
         facts_of: Callable[[HostEntry], Facts | None] = lambda entry: None,
         rule_of: Callable[[], RetryRule] = RetryRule,
+        on_failure: Callable[[HostEntry, ShunterError], None] = lambda entry, exc: None,
     ) -> None:
         self.store, self.places, self.hosts, self.facts_of = store, places, hosts, facts_of
-        self.rule_of = rule_of
+        self.rule_of, self.on_failure = rule_of, on_failure
         self.on_boundary = on_boundary
         self.told: dict[str, str] = {}
         self.steps: dict[Step, Callable[[Turn], bool]] = {
@@ -482,9 +483,14 @@ class Driver:
     def _retry_from_queue(self, turn: Turn, exc: ShunterError) -> float | None:
         # A host that is away, full or unable for a night must not fill the history, and says nothing against the turn.
         if exc.code in (*NOT_REACHED, *DISK_TROUBLE, "LEDGER_DAMAGED", "LEDGER_UNAVAILABLE"):
+            if turn.host in self.hosts:
+                self.on_failure(self.hosts[turn.host], exc)
             self._return(turn, reason_code=exc.code, pause_s=busy_pause_s(turn.attempt_number))
             return 0.0
         self._release(turn)
+        if exc.code == "CHECKOUT_MISSING":
+            self._await_checkout(turn, exc)
+            return 0.0
         if exc.code == "ORIGIN_UNREACHABLE":
             tries = 1 + sum(each.failure_code == exc.code for each in self.store.load_attempts(turn.id))
             if tries < TRIES_OF_ORIGIN:
@@ -500,10 +506,16 @@ class Driver:
             self._give_up(turn, state=TurnState.FAILED, reason=exc.text, error=exc)
         return 0.0
 
+    def _await_checkout(self, turn: Turn, exc: ShunterError, *, tombstoned: bool = False) -> None:
+        """A person can put it back, or cancel."""
+        self._note_refusal(turn, f"{exc.code}: {exc.text}: {exc.hint}")
+        pause_s = busy_pause_s(turn.attempt_number)
+        self._return(turn, reason_code=exc.code, pause_s=pause_s, tombstoned=tombstoned)
+
     def _tries(self, turn: Turn) -> int:
-        """Attempts so far, without those that only found host or origin away, or the host taken."""
-        codes = (attempt.failure_code for attempt in self.store.load_attempts(turn.id))
-        return sum(code not in (*NOT_REACHED, "ORIGIN_UNREACHABLE", "CAPACITY_BUSY") for code in codes)
+        """Attempts so far, without those that only found host, origin or checkout away, or the host taken."""
+        away = (*NOT_REACHED, "CHECKOUT_MISSING", "ORIGIN_UNREACHABLE", "CAPACITY_BUSY")
+        return sum(attempt.failure_code not in away for attempt in self.store.load_attempts(turn.id))
 
     def _release(self, turn: Turn) -> None:
         """The slot is free at once, and not when the unused lease has run out."""
@@ -520,6 +532,9 @@ class Driver:
         if status.state != "tombstoned":  # accepted after all, by an answer that was lost
             self._move(turn, Step.ACCEPTED, reason="found accepted", session_id=status.session_id)
             return None
+        if exc.code == "CHECKOUT_MISSING":
+            self._await_checkout(turn, exc, tombstoned=True)
+            return 0.0
         tries = self._tries(turn)
         if exc.code in ("LEASE_LOST", "TOMBSTONED", *DISK_TROUBLE) and tries < TRIES_BEFORE_ACCEPTANCE:
             pause_s = 0.5 * 2**tries if exc.code in DISK_TROUBLE else 0.0

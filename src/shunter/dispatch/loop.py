@@ -27,7 +27,7 @@ from ..policy.placement import HostView
 from ..policy.retry import RetryRule
 from ..store.contract import Store
 from ..wire.errors import ShunterError
-from ..wire.ids import new_attempt_id
+from ..wire.ids import new_attempt_id, task_of, turn_of
 from ..wire.messages import Facts
 from .driver import Driver
 from .former import RECENT_S, FormerRuns
@@ -35,8 +35,9 @@ from .hosts import HostEntry, open_hosts, view_host
 from .log import log
 from .observe import Observer
 from .outbox import Outbox
+from .slots import find_latest, slots_in_use
 from .stops import NO_STOPS, Stops, find_stops, retry_rule
-from .wake import ASK_ALL, open_wake_fifo
+from .wake import ANSWERS, ASK_ALL, open_wake_fifo
 
 LEASE_TTL_S = 15.0
 SAFETY_S = 5.0
@@ -145,7 +146,13 @@ class Dispatcher:
         self.observer = Observer(places, lambda: self.words.put("facts"))
         self.config_seen = state_of(places.config_file)
         self.driver = Driver(
-            store, places, self.hosts, on_boundary=on_boundary, facts_of=self._facts_of, rule_of=self._rule
+            store,
+            places,
+            self.hosts,
+            on_boundary=on_boundary,
+            facts_of=self._facts_of,
+            rule_of=self._rule,
+            on_failure=self.observer.note_failure,
         )
         self.jobs = Jobs(self.driver.advance, lambda turn_id: self.words.put("done"))
         self.outbox = Outbox(store, self.hosts, on_boundary=on_boundary, on_pushed=self.driver.close_after_push)
@@ -159,18 +166,17 @@ class Dispatcher:
         if method is None:
             self.words.put("all")  # the session was lost: ask about everything
         elif method == "attempt.changed":
-            attempt_id = str(params.get("attempt_id", ""))
-            self.words.put("turn " + attempt_id.rpartition("-")[0])
+            self.words.put(f"turn {host} {turn_of(str(params.get('attempt_id', '')))}")
 
     def run(self) -> None:
         """Until nothing waits, runs or is due, or somebody else leads."""
         threading.Thread(target=self._listen, daemon=True).start()
-        words = {"all"}
+        words = {"again"}
         renewed_at = looked_at = time.monotonic()
         idle_since: float | None = None
         while True:
             now = time.monotonic()
-            if now - looked_at >= SAFETY_S:
+            if now - looked_at >= SAFETY_S or "again" in words:
                 words.add("all")
             if "all" in words:
                 looked_at = now
@@ -189,12 +195,12 @@ class Dispatcher:
 
     def _step(self, words: set[str]) -> bool:
         """Do what the words ask for; False when there is no open turn at all."""
-        for word in words:
-            if word.startswith("turn "):
-                self.jobs.touch(word[5:])
         if "wake" in words:
             self._read_configuration_again()
+        if "again" in words:
+            self.store.end_pauses()
         under_way = self.store.open_turns(waiting=False)
+        self._look_at_changed(words, under_way)
         for turn in under_way:  # of what runs, a command at home can only have asked to cancel it
             if "all" in words or ("wake" in words and turn.cancel_requested_at is not None):
                 self.jobs.touch(turn.id)
@@ -203,6 +209,19 @@ class Dispatcher:
             self.pushes.touch(origin)
         open_work = bool(under_way) or self.store.has_open_turns() or self.store.next_push_due() is not None
         return open_work or not (self.jobs.is_idle() and self.pushes.is_idle())
+
+    def _look_at_changed(self, words: set[str], under_way: list[Turn]) -> None:
+        """Hosts tell of everybody's attempts; those of another home only mean that the room there may be another."""
+        known, strangers = {turn.id for turn in under_way}, {}
+        for word in words:
+            if word.startswith("turn "):
+                _, host, turn_id = word.split(" ", 2)
+                if turn_id in known:
+                    self.jobs.touch(turn_id)
+                else:
+                    strangers[turn_id] = host
+        ours = find_latest(self.store, strangers)
+        self.observer.expire(host for turn_id, host in strangers.items() if task_of(turn_id) not in ours)
 
     def _read_configuration_again(self) -> None:
         """Whoever edits the configuration and submits means the new one; a wrong one changes nothing here."""
@@ -221,11 +240,11 @@ class Dispatcher:
 
     def _claim(self, under_way: list[Turn]) -> None:
         entries = [self.hosts[host.name] for host in self.config.hosts if host.enabled]
-        used = Counter(turn.host for turn in under_way)
+        ours = Counter(turn.host for turn in under_way)
         held = self.former.held(entries)
         for turn_id, host in self.former.take_found().items():
             self._claim_row(turn_id, host)  # it needs no room: that host has accepted it before
-        free_slots = sum(max(0, entry.config.slots - used[entry.name]) for entry in entries)
+        free_slots = sum(max(0, entry.config.slots - ours[entry.name]) for entry in entries)
         if not free_slots:
             return
         waiting = self.store.waiting_rows(now=time.time(), per_shape=free_slots)  # of one shape no more can be claimed
@@ -241,6 +260,7 @@ class Dispatcher:
         drains = {drain.host: drain for drain in self.store.list_drains()}
         # Of one host alone nothing is asked: there is no choice, and its lease says what is to be said.
         seen = {entry.name: self.observer.known(entry) for entry in entries if chooses}
+        used = slots_in_use(self.store, [entry.name for entry in entries], seen, under_way)
         wanted = {row.turn_id: row.requirements for row in rows}
         accounts = sorted({wishes.account for wishes in wanted.values() if wishes.account is not None})
         rule = self._rule()
@@ -283,7 +303,7 @@ class Dispatcher:
         had: frozenset[str],
         stops: Stops,
     ) -> HostView:
-        """Slots by our own accounting: the host's lease decides, this keeps us from asking in vain."""
+        """The host's lease decides, this keeps us from asking in vain."""
         return view_host(
             entry.config,
             seen,
@@ -331,10 +351,12 @@ class Dispatcher:
         poll.register(self.fifo, select.POLLIN)
         while True:
             poll.poll()
-            if ASK_ALL in os.read(self.fifo, 65536):
-                for entry in list(self.hosts.values()):
+            lines = os.read(self.fifo, 65536).splitlines(keepends=True)
+            for entry in list(self.hosts.values()):
+                if ASK_ALL in lines or ANSWERS % entry.name.encode() in lines:
                     entry.client.forget_pause()
-                self.words.put("all")
+                    self.observer.expire([entry.name])
+                    self.words.put("again")
             self.words.put("wake")
 
     def close(self) -> None:

@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
-from ..fleet.observations import FRESH_S, Observation, load_observations, record_observation
+from ..fleet.observations import FRESH_S, Observation, failed, load_observations, record_observation
 from ..fleet.places import Places
+from ..wire.errors import ShunterError
 from .hosts import HostEntry, probe_host, reached_as
 
 FIRST_LOOK_S = 1.0
@@ -29,6 +30,7 @@ class Observer:
         self.seen = load_observations(places)  # of a dispatcher or command before this one
         self.asking: dict[str, Future[None]] = {}
         self.asked: set[str] = set()
+        self.expired: set[str] = set()
 
     def look(self, entries: Iterable[HostEntry]) -> None:
         """Have all asked whose facts are old; wait a moment for those that were not asked before."""
@@ -37,13 +39,27 @@ class Observer:
         with self.guard:
             for entry in entries:
                 known = self.known(entry)
-                if entry.name not in self.asking and not (known is not None and known.is_fresh(now)):
+                is_due = known is None or entry.name in self.expired or not known.is_fresh(now)
+                if entry.name not in self.asking and is_due:
+                    self.expired.discard(entry.name)
                     self.asking[entry.name] = self.pool.submit(self._ask, entry)
                 if entry.name not in self.asked and entry.name in self.asking:
                     first.append(self.asking[entry.name])
                 self.asked.add(entry.name)
         if first:
             wait(first, timeout=FIRST_LOOK_S)
+
+    def expire(self, names: Iterable[str]) -> None:
+        """Have the next look ask these hosts, however fresh what is known of them."""
+        with self.guard:
+            self.expired.update(names)
+
+    def note_failure(self, entry: HostEntry, exc: ShunterError) -> None:
+        """What a step met that nobody asked for facts about."""
+        with self.guard:
+            found = failed(self.known(entry), entry.name, reached_as(entry.config), exc, now=time.time())
+            self.seen[entry.name] = found
+        record_observation(self.places, found)
 
     def known(self, entry: HostEntry) -> Observation | None:
         found = self.seen.get(entry.name)

@@ -26,7 +26,8 @@ READY = "ok"  # what a dispatcher says once somebody leads; anything else is why
 # The dispatcher outlives the terminal that started it, so it takes along what finds files and keys, nothing else.
 KEPT_NAMES = ("HOME", "PATH", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "SSH_AUTH_SOCK", "SHUNTER_CONFIG")
 KEPT_PREFIXES = ("XDG_", "LC_")
-LOOK, ASK_ALL = b"\n", b"!"  # what is written into the fifo: look at the queue; or ask hosts that did not answer, too
+# Lines that are written into the fifo: look at the queue; ask hosts that did not answer, too; this host answers.
+LOOK, ASK_ALL, ANSWERS = b"\n", b"!\n", b"+%b\n"
 
 
 def ensure_dispatcher(places: Places, store: Store, *, word: bytes = LOOK) -> None:
@@ -38,6 +39,11 @@ def ensure_dispatcher(places: Places, store: Store, *, word: bytes = LOOK) -> No
             poke_dispatcher(places, word)
             return
     start_dispatcher(places)
+
+
+def tell_answers(places: Places, host: str) -> None:
+    """A dispatcher that leads asks this host again at once, however long it leaves it alone otherwise."""
+    poke_dispatcher(places, ANSWERS % host.encode())
 
 
 def poke_dispatcher(places: Places, word: bytes) -> None:

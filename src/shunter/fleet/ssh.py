@@ -117,6 +117,15 @@ class DataRoot:
     remains: tuple[str, ...] = ()  # what purges moved aside and did not get to
 
 
+def root_remedy(name: str, *, open_turns: int | None) -> str:
+    """Of a data root that is gone. `open_turns`: of this home there; None when nobody counted them."""
+    back = "put it back (is its disk mounted?), or begin anew"
+    if open_turns:
+        return f"{back} and lose them: shunter host setup {name} --new-data-root"
+    lost = "" if open_turns == 0 else " (while turns are open there with --new-data-root, and they are lost)"
+    return f"{back}: shunter host setup {name}{lost}; where it was to go, shunter host remove {name} --purge"
+
+
 class SshTransport:
     """`target` is a name for the user's ssh configuration, or user@machine."""
 
@@ -173,8 +182,7 @@ class SshTransport:
             return ShunterError("HOST_OUTDATED", text, hint=f"shunter host setup {self.name}")
         if NO_ROOT.encode() in output:
             text = f"host {self.name}: its data root is not there, or it is empty"
-            hint = f"shunter host setup {self.name}; where it was to go, shunter host remove {self.name} --purge"
-            return ShunterError("DATA_ROOT_MISSING", text, hint=hint)
+            return ShunterError("DATA_ROOT_MISSING", text, hint=root_remedy(self.name, open_turns=None))
         if FOREIGN.encode() in output:
             text = f"host {self.name}: {self.data_root or 'the data root'} holds files that are not shunter's"
             return ShunterError("CONFIG_INVALID", text, hint="give it a directory of its own: data_root, --data-root")

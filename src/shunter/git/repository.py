@@ -14,6 +14,7 @@ from typing import NoReturn
 
 from shunter.host.gitrun import GitResult, failure_line, run_git
 from shunter.wire.errors import ShunterError
+from shunter.wire.ids import checked_oid
 
 from .project import digest, name_of, normalise_origin, project_id
 
@@ -60,7 +61,7 @@ def open_repository(cwd: str) -> Repository:
     In a submodule the submodule is the repository.
     """
     here = os.path.realpath(cwd)
-    if not Path(here).is_dir():
+    if not os.path.isdir(here):  # noqa: PTH112 (no error where a directory above may not be entered)
         raise ShunterError("NOT_A_REPOSITORY", f"{cwd} is no directory")
     where = _locate(here)
     git_dir, common_dir, root = where.git_dir, where.common_dir, where.root
@@ -88,6 +89,11 @@ def open_repository(cwd: str) -> Repository:
         worktree_id=digest(root)[:16],
         project_id=project_id(name, normal),
     )
+
+
+def holds_commit(git_dir: str, oid: str) -> bool:
+    args = ["cat-file", "-e", checked_oid(oid) + "^{commit}"]
+    return run_git(args, git_dir=git_dir, own=False, allowed=()).status == 0
 
 
 @dataclass(frozen=True, slots=True)

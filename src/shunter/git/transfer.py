@@ -90,6 +90,22 @@ def open_transfer(root: str, repo: Repository) -> Transfer:
     return Transfer(str(path), repo.repo_id, lenders, repo.is_partial)
 
 
+def find_transfer(root: str, repo_id: str) -> Transfer | None:
+    """A transfer repository as it is, for when the user's repository is out of reach."""
+    path = Path(root, f"{checked_id(repo_id)}.git")
+    return Transfer(str(path), repo_id, (), is_partial=False) if path.is_dir() else None
+
+
+def find_parent(root: str, repo_id: str, oid: str) -> str | None:
+    """The commit that a wip commit stands on, also when the user's repository is gone; None when nobody knows it."""
+    transfer = find_transfer(root, repo_id)
+    if transfer is None:
+        return None
+    args = ["rev-parse", "--verify", "--quiet", checked_oid(oid) + "^"]
+    found = run_git(args, git_dir=transfer.path, allowed=())
+    return found.text if found.status == 0 else None
+
+
 def _create(path: Path, object_format: str) -> None:
     building = Path(tempfile.mkdtemp(prefix=f".{path.name}.building-", dir=path.parent))
     try:
@@ -169,7 +185,7 @@ def push_base(
         *(f"--receive-pack={receive_pack_command}", "--", url, f"+{checked_oid(oid)}:{ref}"),
     ]
     done = _transport(transfer.path, args, url, ssh_command)
-    if done.status != 0 and transfer.is_partial and not _is_complete(transfer, oid, None):
+    if done.status != 0 and transfer.is_partial and not is_complete(transfer, oid):
         raise ShunterError(
             "REPOSITORY_UNSUPPORTED",
             f"the repository is a partial clone and lacks objects of {oid}, so the commit cannot be sent",
@@ -217,7 +233,7 @@ def fetch_result(
         refspecs.append(f"+{kept_prefix(task_id)}*:{kept_prefix(task_id)}*")
     args = ["fetch", "--quiet", *_FETCH_ONLY, "--update-shallow", f"--upload-pack={upload_pack_command}", "--", url]
     done = _transport(transfer.path, [*args, *refspecs], url, ssh_command)
-    if _is_complete(transfer, checked_oid(head_oid), task_id):
+    if is_complete(transfer, checked_oid(head_oid), task_id):
         write_ref(transfer.path, ref, head_oid)  # the host's branch may have gone back, and with it the ref
         return
     if is_disk_full(done.err):
@@ -226,7 +242,7 @@ def fetch_result(
     for broken in (base_ref(task_id), ref):
         run_git(["update-ref", "-d", broken], git_dir=transfer.path, allowed=())
     done = _transport(transfer.path, [*args, *refspecs], url, ssh_command, config=("fetch.negotiationAlgorithm=noop",))
-    if _is_complete(transfer, head_oid, None):
+    if is_complete(transfer, head_oid):
         write_ref(transfer.path, ref, head_oid)
         return
     found = run_git(["rev-parse", "--verify", "--quiet", ref], git_dir=transfer.path, allowed=()).text
@@ -240,7 +256,7 @@ _FETCH_ONLY = (
 )
 
 
-def _is_complete(transfer: Transfer, oid: str, task_id: str | None) -> bool:
+def is_complete(transfer: Transfer, oid: str, task_id: str | None = None) -> bool:
     """Whether everything that the commit needs can be read; the task's base is taken as proved."""
     args = ["rev-list", "--objects", "--quiet", oid]
     if task_id is not None:

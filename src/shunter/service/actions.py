@@ -18,7 +18,7 @@ from ..store.contract import Store
 from ..wire.errors import ShunterError
 from ..wire.messages import AttemptRef, AttemptStatus, CancelAsk, End
 from .home import Home
-from .view import TaskView, load_view
+from .view import TaskView, load_view, without_result
 from .waiting import POLL_S, WAKE_EVERY_S, is_over
 
 
@@ -97,7 +97,7 @@ def fetch_task(home: Home, prefix: str, *, checkout: str | None = None) -> tuple
     was_lost = is_lost(turns[-1])
     ended = turns if was_lost else [turn for turn in turns if turn.outcome is not None]
     if not ended:
-        raise ShunterError("FETCH_FAILED", f"task {task.id} has no result yet", hint=f"shunter wait {task.id}")
+        raise without_result(task, turns[-1])
     turn = ended[-1]
     entry = home.host(turn.host or "")
     end = turn.outcome or _end_of_lost(entry, turn)
@@ -142,7 +142,7 @@ def _end_of_lost(entry: HostEntry, turn: Turn) -> End:
 def import_kept_work(home: Home, prefix: str) -> list[str]:
     """Bring work that was no part of the result into the user's repository; the refs that were written."""
     task = home.store.find_task(prefix)
-    repo = find_checkout(home.store, task, str(Path.cwd()))
+    repo = find_checkout(home.store, home.places, task, str(Path.cwd()))
     transfer = open_transfer(str(home.places.transfer_dir), repo)
     return list(import_kept(repo, transfer, host_name=task.host or "", task_id=task.id))
 

@@ -14,6 +14,7 @@ from itertools import chain
 from typing import Any
 
 from ..dispatch.hosts import NOT_REACHED, SETUP, HostEntry, make_transport, signed_out_of
+from ..dispatch.wake import tell_answers
 from ..fleet.client import HostClient
 from ..fleet.config import HostConfig, load_config
 from ..fleet.forms import FormError, ssh_target
@@ -235,6 +236,7 @@ def _prove(home: Home, entry: HostEntry) -> Iterator[Finding]:
         was_reached = was_reached and (finding.what, finding.ok) != ("reached", False)
         yield finding
     if was_reached:
+        tell_answers(home.places, entry.name)
         acquaint(home)
         first = known_twins(home).get(entry.name)
         if first is not None:

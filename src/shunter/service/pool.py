@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Container, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 
@@ -18,8 +19,11 @@ from ..dispatch.hosts import (
     reached_as,
     view_host,
 )
+from ..dispatch.slots import slots_in_use
+from ..dispatch.wake import tell_answers
 from ..fleet.config import HostConfig
 from ..fleet.observations import Observation, asking, failed, load_observations, record_observation
+from ..fleet.ssh import root_remedy
 from ..fleet.transport import LocalTransport
 from ..model.records import Drain, Row, Turn
 from ..policy.placement import HostView, Placement, decide_placement, find_twins
@@ -31,6 +35,7 @@ from .stops import find_account_stops
 from .twins import twin_remedy
 
 ASKED_AT_ONCE = 16
+FAILURE_HOLDS_S = 90.0  # longer than anybody leaves alone a host that a turn waits for
 LIMIT_S = 5.0  # for all hosts together; a slow link needs two seconds for its first connection
 INSIST_LIMIT_S = 15.0  # with --refresh: longer than ssh's own ConnectTimeout
 
@@ -46,7 +51,7 @@ class HostStatus:
     hint: str | None
     ssh: str | None
     slots: int  # 0 for a duplicate: its machine is counted under the other name
-    slots_used: int  # by turns of this home
+    slots_used: int  # by turns of this home, and by others as far as the facts tell
     tags: tuple[str, ...]
     memory_budget_mb: int | None
     agents: tuple[str, ...] | None  # None: not known
@@ -58,11 +63,14 @@ class HostStatus:
     stopped: tuple[str, ...] = ()  # accounts that get no task, each in words
 
 
-def observe_pool(home: Home, *, refresh: bool = False) -> list[HostStatus]:
-    """Facts at most two seconds old; one process asks, others wait for what it finds. In the configuration's order."""
+def observe_pool(home: Home, *, refresh: bool = False, anew: Container[str] = ()) -> list[HostStatus]:
+    """Facts at most two seconds old; one process asks, others wait for what it finds. In the configuration's order.
+
+    `anew`: names of hosts that are asked in any case, unless they did not answer a moment ago.
+    """
     before = load_observations(home.places)
     entries = open_hosts(home.config, home.places, everything=True)
-    return pool_status(home, _look_at(home, entries, before, refresh=refresh), before)
+    return pool_status(home, _look_at(home, entries, before, refresh=refresh, anew=anew), before)
 
 
 def acquaint(home: Home) -> dict[str, Observation]:
@@ -84,35 +92,48 @@ def _may_have_id(entry: HostEntry) -> bool:
 
 
 def _look_at(
-    home: Home, entries: Mapping[str, HostEntry], seen: dict[str, Observation], *, refresh: bool
+    home: Home,
+    entries: Mapping[str, HostEntry],
+    seen: dict[str, Observation],
+    *,
+    refresh: bool,
+    anew: Container[str] = (),
 ) -> dict[str, Observation]:
     """What is known of the pool once those of the entries were asked whose facts are old."""
-    if not _due(entries, seen, refresh=refresh):
+    if not _due(entries, seen, refresh=refresh, anew=anew):
         return seen
     started = time.time()
     with asking(home.places, limit_s=INSIST_LIMIT_S if refresh else LIMIT_S) as mine:
         seen = load_observations(home.places)
-        due = _due(entries, seen, refresh=refresh, since=started)
+        due = _due(entries, seen, refresh=refresh, anew=anew, since=started)
         if mine and due:
             found = _ask(due, seen, insists=refresh)
-            for each in found.values():
+            for name, each in found.items():
                 record_observation(home.places, each)
+                if each.error_code is None and (refresh or (name in seen and seen[name].error_code is not None)):
+                    tell_answers(home.places, name)
             seen = {**seen, **found}
     return seen
 
 
 def _due(
-    entries: Mapping[str, HostEntry], seen: Mapping[str, Observation], *, refresh: bool, since: float | None = None
+    entries: Mapping[str, HostEntry],
+    seen: Mapping[str, Observation],
+    *,
+    refresh: bool,
+    anew: Container[str] = (),
+    since: float | None = None,
 ) -> list[HostEntry]:
-    """Whom to ask. With `refresh` everybody whom nobody asked after `since`."""
+    """Whom to ask. With `refresh` everybody whom nobody asked after `since`, with `anew` those that answered last."""
     now = time.time()
     due = []
     for entry in entries.values():
         known = seen.get(entry.name)
+        insists = refresh or (entry.name in anew and known is not None and not known.failures)
         if (
             known is None
             or known.reached_as != reached_as(entry.config)
-            or (since is None or known.asked_at < since if refresh else not known.is_fresh(now))
+            or (since is None or known.asked_at < since if insists else not known.is_fresh(now))
         ):
             due.append(entry)
     return due
@@ -142,16 +163,14 @@ def _ask(due: list[HostEntry], seen: Mapping[str, Observation], *, insists: bool
 def pool_status(
     home: Home, seen: Mapping[str, Observation], before: Mapping[str, Observation] | None = None
 ) -> list[HostStatus]:
-    drains, turns = load_use(home)
-    views = [_view(home, host, seen, drains, turns) for host in home.config.hosts]
+    turns, views = _views(home, seen)
+    ours = Counter(turn.host for turn in turns)
     twins = find_twins(views)
     found = []
     for host, view in zip(home.config.hosts, views, strict=True):
-        known = seen.get(host.name)
-        if known is not None and known.reached_as != reached_as(host):
-            known = None
         earlier = (before or {}).get(host.name)
-        status = _status(host, view, known, earlier.facts if earlier else None)
+        known = known_as(host, seen)
+        status = _status(host, view, known, earlier.facts if earlier else None, open_turns=ours[host.name])
         first = twins.get(host.name)
         if first is not None:
             reason = f"it is the same machine and data root as {first}"
@@ -162,13 +181,29 @@ def pool_status(
     return found
 
 
-def _view(
-    home: Home, host: HostConfig, seen: Mapping[str, Observation], drains: Mapping[str, Drain], turns: list[Turn]
-) -> HostView:
-    used = sum(1 for turn in turns if turn.host == host.name)
-    stops = find_account_stops(home, host.name, turns)
-    known, drain = seen.get(host.name), drains.get(host.name)
-    return view_host(host, known, drain, home.config.agents, slots_used=used, stops=stops)
+def known_as(host: HostConfig, seen: Mapping[str, Observation]) -> Observation | None:
+    """What was last seen of the host by its present way."""
+    known = seen.get(host.name)
+    return known if known is not None and known.reached_as == reached_as(host) else None
+
+
+def _views(home: Home, seen: Mapping[str, Observation]) -> tuple[list[Turn], list[HostView]]:
+    """The turns under way, and every host of the configuration as placement sees it."""
+    drains, turns = load_use(home)
+    known = {host.name: known_as(host, seen) for host in home.config.hosts}
+    used = slots_in_use(home.reading if home.was_used else None, known, known, turns)
+    views = [
+        view_host(
+            host,
+            known[host.name],
+            drains.get(host.name),
+            home.config.agents,
+            slots_used=used[host.name],
+            stops=find_account_stops(home, host.name, turns),
+        )
+        for host in home.config.hosts
+    ]
+    return turns, views
 
 
 def load_use(home: Home) -> tuple[dict[str, Drain], list[Turn]]:
@@ -179,12 +214,14 @@ def load_use(home: Home) -> tuple[dict[str, Drain], list[Turn]]:
     return {drain.host: drain for drain in store.list_drains()}, store.open_turns(waiting=False)
 
 
-def _status(host: HostConfig, view: HostView, known: Observation | None, earlier: Facts | None) -> HostStatus:
+def _status(
+    host: HostConfig, view: HostView, known: Observation | None, earlier: Facts | None, *, open_turns: int
+) -> HostStatus:
     facts = known.facts if known else None
     state, reason = state_of(view, known)
     hint = known.hint if known is not None and state in ("unknown", "untrusted", "outdated", "unfit") else None
     if known is not None and known.error_code == "DATA_ROOT_MISSING" and state == "unknown" and known.hello is not None:
-        words, hint = gone_root(host.name, known.hello.data_root, open_turns=view.slots_used)
+        words, hint = gone_root(host.name, known.hello.data_root, open_turns=open_turns)
         reason = f"{known.error_code}: {words}"
     agents = None
     if facts is not None and view.agents is not None:
@@ -212,11 +249,11 @@ def _status(host: HostConfig, view: HostView, known: Observation | None, earlier
 def gone_root(name: str, path: str, *, open_turns: int) -> tuple[str, str]:
     """Of a data root that was there before: what is to be said, and what helps."""
     words = f"the data root {path} is not there any more, or it is empty"
-    back = "put it back (is its disk mounted?), or begin anew"
+    remedy = root_remedy(name, open_turns=open_turns)
     if not open_turns:
-        return words, f"{back}: shunter host setup {name}"
+        return words, remedy
     turns = "1 turn of yours is" if open_turns == 1 else f"{open_turns} turns of yours are"
-    return f"{words}; {turns} open there", f"{back} and lose them: shunter host setup {name} --new-data-root"
+    return f"{words}; {turns} open there", remedy
 
 
 def state_of(view: HostView, known: Observation | None) -> tuple[str, str | None]:
@@ -253,7 +290,18 @@ def cpu_busy_ratio(before: Facts | None, after: Facts) -> float | None:
 
 def explain_row(home: Home, row: Row) -> Placement:
     """Why each host does not take the row now (X14): from what was last seen, no host is asked."""
-    seen = load_observations(home.places)
-    drains, turns = load_use(home)
-    views = [_view(home, host, seen, drains, turns) for host in home.config.hosts]
+    _, views = _views(home, recent_observations(home))
     return decide_placement(row, views, now=time.time())
+
+
+def recent_observations(home: Home) -> dict[str, Observation]:
+    """Without failures that may be over: old ones, and those of hosts that have granted a lease since."""
+    leased_at: dict[str | None, float] = {}
+    for turn in load_use(home)[1]:
+        leased_at[turn.host] = max(leased_at.get(turn.host, 0.0), turn.leased_at or 0.0)
+    since = time.time() - FAILURE_HOLDS_S
+    return {
+        name: known
+        for name, known in load_observations(home.places).items()
+        if known.error_code is None or known.asked_at > max(since, leased_at.get(name, 0.0))
+    }

@@ -201,21 +201,22 @@ def refuse_when_busy(home: Home, host: str | None, account: str | None) -> None:
     hosts = [each for each in home.config.hosts if each.enabled and host in (None, each.name)]
     from .pool import observe_pool  # asks hosts, which no other submission does
 
-    unable = {each.name: each for each in observe_pool(home) if each.state not in ("ready", "full")}
+    status = {each.name: each for each in observe_pool(home, anew={each.name for each in hosts})}
+    unable = {each.name: each for each in status.values() if each.state not in ("ready", "full")}
     reasons = [
         f"{each.name}: {unable[each.name].reason or unable[each.name].state}" for each in hosts if each.name in unable
     ]
     hosts = [each for each in hosts if each.name not in unable]
     if reasons and not hosts:
         raise ShunterError("CAPACITY_BUSY", "; ".join(reasons), hint=hint)
-    taken = 0
+    waiting = 0
     if home.was_used:
         stopped = find_stopped(home, account, hosts)
         if hosts and len(stopped) == len(hosts):
             raise ShunterError("CAPACITY_BUSY", "; ".join(stopped.values()), hint=hint)
         hosts = [each for each in hosts if each.name not in stopped]
-        names = {None, *(each.name for each in hosts)}
-        taken = sum(turn.host in names for turn in home.store.open_turns())
+        waiting = sum(turn.host is None for turn in home.store.open_turns())
+    taken = waiting + sum(status[each.name].slots_used for each in hosts)
     slots = sum(each.slots for each in hosts)
     if taken >= slots:
         raise ShunterError("CAPACITY_BUSY", f"no slot is free: {taken} of {slots} taken or waited for", hint=hint)

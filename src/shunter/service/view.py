@@ -6,6 +6,7 @@ from ..model.records import Attempt, Event, Push, Task, Turn
 from ..model.states import PushState, Step, TaskState
 from ..policy.outcome import NOT_AT_HOME
 from ..store.contract import Store
+from ..wire.errors import ShunterError
 from ..wire.record import dataclass
 
 
@@ -81,6 +82,20 @@ def ending_of(turn: Turn) -> str:
         return str(turn.state)
     away = turn.error_code in NOT_AT_HOME
     return f"{turn.outcome.outcome} (not at home)" if away else turn.outcome.outcome
+
+
+def without_result(task: Task, turn: Turn) -> ShunterError:
+    """What is to be said when somebody wants a result that is not there; `turn` is the last one."""
+    if turn.step != Step.SETTLED:
+        return ShunterError("FETCH_FAILED", f"task {task.id} has no result yet", hint=f"shunter wait {task.id}")
+    if turn.error_code is not None:
+        why = f": {turn.error_code}: {turn.error_text or ''}"
+    elif turn.outcome is not None:
+        why = f": {turn.outcome.evidence}"
+    else:
+        why = f", {turn.state} before any agent was started"
+    hint = f"shunter fetch {task.id}" if turn.error_code in NOT_AT_HOME else None
+    return ShunterError("FETCH_FAILED", f"task {task.id} is over without a result{why}", hint=hint)
 
 
 def list_views(store: Store, *, everything: bool, limit: int, project_id: str | None = None) -> list[TaskView]:

@@ -26,10 +26,12 @@ def wait_for(
     timeout_s: float | None,
     any_one: bool = False,
     on_change: Callable[[TaskView], None] = lambda view: None,
+    on_look: Callable[[TaskView], None] = lambda view: None,
 ) -> list[TaskView]:
     """Block until all (or any one) are over. Raises WAIT_TIMEOUT; the tasks go on then.
 
-    Keeps a dispatcher at work: one that died is replaced, or nobody would ever end the waiting.
+    Keeps a dispatcher at work: one that died is replaced, or nobody would ever end the waiting. `on_look` is called
+    with every task that is not over, at the beginning and every two seconds.
     """
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     views: dict[str, TaskView] = {}
@@ -53,6 +55,9 @@ def wait_for(
             )
         if time.monotonic() >= wake_at:
             home.wake()
+            for view in views.values():
+                if not is_over(view):
+                    on_look(view)
             wake_at = time.monotonic() + WAKE_EVERY_S
         time.sleep(POLL_S)
         events = home.store.events_since(seen)

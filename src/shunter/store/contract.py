@@ -205,6 +205,9 @@ class Store(Protocol):
     def next_due(self, *, now: float) -> float | None:
         """The earliest time after `now` at which a deferred row may be claimed."""
 
+    def end_pauses(self) -> None:
+        """What came back from a try may be tried again at once. A repeat that is not due yet keeps its time."""
+
     def claim_row(self, turn_id: str, *, host: str, attempt_id: str, owner: str, now: float) -> Turn | None:
         """Compare-and-set from waiting to claimed: host and a fresh attempt are durable before any remote effect (P5).
 

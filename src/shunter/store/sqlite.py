@@ -263,6 +263,10 @@ class SqliteStore(PushWrites, TurnWrites):
         due: float | None = self._all("next_due", now=now)[0][0]
         return due
 
+    def end_pauses(self) -> None:
+        with self._write():
+            self._run("end_pauses", {})
+
     # Hosts
 
     def drain_host(self, host: str, *, actor: str, reason: str | None, now: float) -> bool:

@@ -86,6 +86,7 @@ CODES: Dict[str, Code] = {
     "IO": Code(74, True, "A local file could not be read or written."),
     "DISK_FULL": Code(74, True, "The disk is full; nothing was overwritten."),
     "DISK_UNUSABLE": Code(74, True, "A host's disk is read-only or answers with errors; nothing was overwritten."),
+    "CHECKOUT_MISSING": Code(74, True, "The checkout that a task came from is gone or cannot be read; the task waits."),
     "SNAPSHOT_CHANGED": Code(74, True, "The working tree changed while it was captured."),
     "GIT_FAILED": Code(74, True, "A git command failed."),
     "NO_DISPATCHER": Code(74, True, "No dispatcher could be started; the task is stored and waits."),

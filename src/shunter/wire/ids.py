@@ -35,6 +35,14 @@ def new_attempt_id(of_turn: str) -> str:
     return f"{of_turn}-{_random(6)}"
 
 
+def turn_of(attempt_id: str) -> str:
+    return attempt_id.rpartition("-")[0]
+
+
+def task_of(turn_id: str) -> str:
+    return turn_id.rpartition("-")[0]
+
+
 def new_nonce() -> str:
     """32 hexadecimal digits nobody can guess."""
     return os.urandom(16).hex()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import click
 
@@ -20,7 +21,7 @@ def command(task: str, stat: bool) -> None:
 
     Piped, the output is what git prints and `git apply` takes; on a terminal control characters are made visible.
     """
-    data = read_diff(Home(), task, stat=stat)
+    data = read_diff(Home(), task, stat=stat, checkout=str(Path.cwd()))
     if not sys.stdout.isatty():
         sys.stdout.buffer.write(data)
         return

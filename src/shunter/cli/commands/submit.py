@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from ...service.waiting import wait_for
 from ...wire.errors import ShunterError
 from ...wire.messages import PROMPT_LIMIT_BYTES
 from ..durations import DURATION
+from ..obstacles import obstacle_teller
 from ..output import emit, json_option, say, view_record
 from ..receipt import Receipt
 from ..text import visible
@@ -134,15 +136,15 @@ def finish_stored(
         elif not waits:
             emit(told.record)
         else:  # the id stands in the record of the end
-            status = finish_waiting(home, task_id, as_json=True)
+            status = finish_waiting(home, task_id, stored.warnings, as_json=True)
     if stored.fault:
         raise stored.fault
-    return finish_waiting(home, task_id, as_json=False) if waits and not as_json else status
+    return finish_waiting(home, task_id, stored.warnings, as_json=False) if waits and not as_json else status
 
 
-def finish_waiting(home: Home, task_id: str, *, as_json: bool) -> int:
-    """Wait for the task's turn and show its result; the agent's exit status."""
-    view = wait_for(home, [task_id], timeout_s=None)[0]
+def finish_waiting(home: Home, task_id: str, told: Collection[str], *, as_json: bool) -> int:
+    """Wait for the task's turn and show its result; the agent's exit status. `told`: what keeps it was said already."""
+    view = wait_for(home, [task_id], timeout_s=None, on_look=obstacle_teller(home, told=told))[0]
     if view.push is not None:
         from ...service.actions import wait_push  # what asks hosts is not loaded by a submit that only stores
 

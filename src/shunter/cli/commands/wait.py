@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import click
 
-from ...model.states import Step
 from ...policy.outcome import exit_status_of, worst_status
 from ...service.home import Home
-from ...service.stops import warn_stopped
-from ...service.twins import warn_pinned
 from ...service.view import TaskView
 from ...service.waiting import is_over, wait_for
 from ..durations import DURATION
+from ..obstacles import obstacle_teller
 from ..output import complete_task, emit, json_option, say, view_record
 from ..text import visible
 from .list import state_words
@@ -27,25 +25,19 @@ def command(ctx: click.Context, tasks: tuple[str, ...], timeout: float | None, a
     """Block until tasks are over.
 
     Prints a line whenever one changes (with --json one record a line), and tells on standard error why one does not
-    begin whose agent is stopped or whose host takes no turns. The exit status is the agent's own for one task, and for
-    several 0 or, when any ended badly, 1. Ctrl-C ends the waiting, never a task.
+    begin that no host takes, or what is to be mended on its host, again when that changes. The exit status is the
+    agent's own for one task, and for several 0 or, when any ended badly, 1. Ctrl-C ends the waiting, never a task.
     """
     home = Home()
     ids = [home.store.find_task(prefix).id for prefix in tasks]
-    warned: set[str] = set()
 
     def tell(view: TaskView) -> None:
         if as_json:
             emit(view_record(view))
         else:
             say(f"{view.task.id}  {state_words(view):<12}  {visible(view.task.title)}")
-        if view.turn is not None and view.turn.step == Step.WAITING:
-            told = (*warn_pinned(home, view.task), *warn_stopped(home, view.task))
-            new = [words for words in told if words not in warned]
-            warned.update(new)
-            for words in new:
-                click.echo(f"shunter: {visible(words)}", err=True)
 
-    views = wait_for(home, ids, timeout_s=timeout, any_one=any_one, on_change=tell)
+    teller = obstacle_teller(home)
+    views = wait_for(home, ids, timeout_s=timeout, any_one=any_one, on_change=tell, on_look=teller)
     turns = [view.turn for view in views if is_over(view) and view.turn is not None]
     ctx.exit(exit_status_of(turns[0]) if len(ids) == 1 else worst_status(turns))

@@ -58,6 +58,11 @@ UPDATE queue SET owner = :owner, not_before = NULL WHERE turn_id = :turn_id;
 -- The row waits again at its old place.
 UPDATE queue SET owner = NULL, not_before = :not_before, error_code = :error_code WHERE turn_id = :turn_id;
 
+-- name: end_pauses
+-- Rows that came back from a try wait no longer; the time of a repeat, which was not tried yet, stands.
+UPDATE queue SET not_before = NULL WHERE owner IS NULL AND not_before IS NOT NULL
+AND (SELECT attempt_number FROM turns WHERE turns.id = queue.turn_id) > 0;
+
 -- name: take_over_rows
 -- A new leader takes what another had under way.
 UPDATE queue SET owner = :owner WHERE owner IS NOT NULL;
