@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from e2e_world import eventually
+from gone import take_away
 from machine_lab import Machine, MachineHost, debian11_root
 from pool_world import Pool, text_of
 from ssh_lab import SSHD, keygen
@@ -418,7 +419,7 @@ class TestSetUp:
     def test_twice_at_once(self, pool):
         host = pool.a_host("one")
         pool.add(host)
-        shutil.rmtree(pool.root_of(host))
+        take_away(pool.root_of(host))
         children = [pool.world.start("host", "setup", "one") for _ in range(3)]
         for child in children:
             out, err = child.communicate(timeout=120)

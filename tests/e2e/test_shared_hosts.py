@@ -9,6 +9,7 @@ import time
 
 import pytest
 from e2e_world import World, eventually, kill, quoted
+from gone import take_away
 from pool_world import Pool, text_of
 from ssh_lab import SSHD
 
@@ -294,7 +295,7 @@ class TestDataRoots:
         (found,) = world.wait(task, status=70)
         assert found["phrase"] == "lost"
         (pool.shared / "go").touch()
-        shutil.rmtree(root)
+        take_away(root)
         assert "--new-data-root" not in pool.hosts("--refresh")["mini"]["hint"]
         assert "mini is ready" in text_of(world.run("host", "setup", "mini"))
         assert pool.hosts("--refresh")["mini"]["state"] == "ready"

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from gone import take_away
 from read_only import read_only
 
 from shunter.wire.messages import FactsAsk
@@ -175,7 +176,7 @@ def test_a_turn_that_an_older_ledger_does_not_know_keeps_its_task_and_no_other(w
 def test_a_directory_that_somebody_removed_below_a_root_in_use_is_made_again(world: World, go: Path, name: str) -> None:
     attempt = world.start("sh", "-c", WORK.format(go=go))
     wait_output(world, attempt, b"up")
-    shutil.rmtree(world.data_root / name)
+    take_away(world.data_root / name)
     go.touch()
     end = world.wait(attempt).end
     assert end is not None and (end.outcome, end.error_code) == ("done", None)
@@ -186,7 +187,7 @@ def test_a_directory_that_somebody_removed_below_a_root_in_use_is_made_again(wor
 def test_the_files_of_a_turn_removed_while_it_runs_cost_nothing_but_its_output(world: World, go: Path) -> None:
     attempt = world.start("sh", "-c", WORK.format(go=go))
     wait_output(world, attempt, b"up")
-    shutil.rmtree(world.job(attempt))
+    take_away(world.job(attempt))
     time.sleep(2.5)  # the session looks after supervisors once a second
     assert world.status(attempt).state == "launched"
     go.touch()
@@ -201,7 +202,7 @@ def test_a_turn_whose_files_were_removed_can_be_cancelled(world: World, go: Path
     attempt = world.start("sh", "-c", "echo x > work.txt; " + WORK.format(go=go))
     wait_output(world, attempt, b"up")
     if removed == "job":
-        shutil.rmtree(world.job(attempt))
+        take_away(world.job(attempt))
     else:
         (world.job(attempt) / "bell").unlink()
     world.cancel(attempt)
@@ -213,7 +214,7 @@ def test_a_turn_whose_files_were_removed_can_be_cancelled(world: World, go: Path
 def test_a_mirror_removed_while_a_turn_runs_is_told_with_what_mends_it(world: World, go: Path) -> None:
     attempt = world.start("sh", "-c", WORK.format(go=go))
     wait_output(world, attempt, b"up")
-    shutil.rmtree(world.layout.mirror(attempt.spec.project_id))
+    take_away(Path(world.layout.mirror(attempt.spec.project_id)))
     go.touch()
     end = world.wait(attempt).end
     assert end is not None and (end.outcome, end.error_code) == ("unknown", "PUBLISH_FAILED")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 import hashlib
 import os
-import shutil
 import sys
 from pathlib import Path
 
 import pytest
+from gone import take_away
 
 from .test_stopping import hold_launches
 from .world import World, code_of
@@ -71,7 +71,7 @@ def test_a_workspace_that_is_gone_is_told_from_a_missing_program(world: World) -
     first, _ = world.run("true")
     let_go = hold_launches(world)
     second = world.start("true", task_id=first.spec.task_id, number=2)
-    shutil.rmtree(world.workspace(second))
+    take_away(world.workspace(second))
     let_go()
     end = world.wait(second).end
     assert end is not None
