@@ -14,14 +14,14 @@ import select
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
 from ..fleet.config import Config, load_config
 from ..fleet.observations import Observation
 from ..fleet.places import Places
-from ..model.records import Drain, Owner, Task, Turn
+from ..model.records import Owner, Requirements, Task, Turn
 from ..policy.claim import plan_claims
 from ..policy.placement import HostView
 from ..policy.retry import RetryRule
@@ -36,7 +36,7 @@ from .log import log
 from .observe import Observer
 from .outbox import Outbox
 from .slots import find_latest, slots_in_use
-from .stops import NO_STOPS, Stops, find_stops, retry_rule
+from .stops import NO_STOPS, find_stops, retry_rule
 from .wake import ANSWERS, ASK_ALL, open_wake_fifo
 
 LEASE_TTL_S = 15.0
@@ -251,40 +251,11 @@ class Dispatcher:
         rows = [row for row in waiting if row.turn_id not in held]
         if not rows:
             return
-        chooses = len(entries) > 1 or any(entry.config.reserve_mb is not None for entry in entries)
-        if chooses:
-            self.observer.look(entries)
-        if chooses and self.last_host is None:
-            self.last_host = last_hosts(self.store.list_tasks(limit=REMEMBERED_TASKS))
-        last_host = {} if self.last_host is None else self.last_host
-        drains = {drain.host: drain for drain in self.store.list_drains()}
-        # Of one host alone nothing is asked: there is no choice, and its lease says what is to be said.
-        seen = {entry.name: self.observer.known(entry) for entry in entries if chooses}
-        used = slots_in_use(self.store, [entry.name for entry in entries], seen, under_way)
         wanted = {row.turn_id: row.requirements for row in rows}
-        accounts = sorted({wishes.account for wishes in wanted.values() if wishes.account is not None})
-        rule = self._rule()
-        places = {place for wishes in wanted.values() for place in (wishes.project_id, wishes.worktree_id)}
-        had: dict[str | None, set[str]] = {}
-        for place in places:
-            had.setdefault(last_host.get(place), set()).add(place)
-        views = [
-            self._view(
-                entry,
-                seen.get(entry.name),
-                drains.get(entry.name),
-                slots_used=used[entry.name],
-                had=frozenset(had.get(entry.name, ())),
-                stops=find_stops(self.store, entry.name, accounts, under_way, rule)
-                if used[entry.name] < entry.config.slots
-                else NO_STOPS,
-            )
-            for entry in entries
-        ]
-        for claim in plan_claims(rows, views, now=time.time()).claims:
-            if self._claim_row(claim.turn_id, claim.host):
+        for claim in plan_claims(rows, self._views(entries, wanted.values(), under_way), now=time.time()).claims:
+            if self._claim_row(claim.turn_id, claim.host) and self.last_host is not None:
                 wishes = wanted[claim.turn_id]
-                last_host |= {wishes.project_id: claim.host, wishes.worktree_id: claim.host}
+                self.last_host |= {wishes.project_id: claim.host, wishes.worktree_id: claim.host}
 
     def _claim_row(self, turn_id: str, host: str) -> bool:
         attempt_id = new_attempt_id(turn_id)
@@ -293,27 +264,41 @@ class Dispatcher:
             self.jobs.touch(turn.id)
         return turn is not None
 
-    def _view(
-        self,
-        entry: HostEntry,
-        seen: Observation | None,
-        drain: Drain | None,
-        *,
-        slots_used: int,
-        had: frozenset[str],
-        stops: Stops,
-    ) -> HostView:
-        """The host's lease decides, this keeps us from asking in vain."""
-        return view_host(
-            entry.config,
-            seen,
-            drain,
-            self.config.agents,
-            slots_used=slots_used,
-            reachable=not entry.client.broken_for_s and (seen is None or seen.error_code is None),
-            had=had,
-            stops=stops,
-        )
+    def _views(
+        self, entries: list[HostEntry], wanted: Collection[Requirements], under_way: list[Turn]
+    ) -> list[HostView]:
+        """What placement goes by. A host's lease decides, this keeps us from asking in vain.
+
+        Of one host alone nothing is asked: there is no choice, and its lease says what is to be said.
+        """
+        seen: dict[str, Observation | None] = {}
+        if len(entries) > 1 or any(entry.config.reserve_mb is not None for entry in entries):
+            self.observer.look(entries)
+            seen = {entry.name: self.observer.known(entry) for entry in entries}
+            if self.last_host is None:
+                self.last_host = last_hosts(self.store.list_tasks(limit=REMEMBERED_TASKS))
+        had: dict[str | None, set[str]] = {}
+        for place in {place for wishes in wanted for place in (wishes.project_id, wishes.worktree_id)}:
+            had.setdefault((self.last_host or {}).get(place), set()).add(place)
+        used = slots_in_use(self.store, [entry.name for entry in entries], seen, under_way)
+        drains = {drain.host: drain for drain in self.store.list_drains()}
+        accounts = sorted({wishes.account for wishes in wanted if wishes.account is not None})
+        rule = self._rule()
+        views = []
+        for entry in entries:
+            known, is_full = seen.get(entry.name), used[entry.name] >= entry.config.slots
+            view = view_host(
+                entry.config,
+                known,
+                drains.get(entry.name),
+                self.config.agents,
+                slots_used=used[entry.name],
+                reachable=not entry.client.broken_for_s and (known is None or known.error_code is None),
+                had=frozenset(had.get(entry.name, ())),
+                stops=NO_STOPS if is_full else find_stops(self.store, entry.name, accounts, under_way, rule),
+            )
+            views.append(view)
+        return views
 
     def _rule(self) -> RetryRule:
         return retry_rule(self.config)

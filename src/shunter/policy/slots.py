@@ -1,12 +1,13 @@
 """How many slots of a host are taken: by turns of this home, and by what others run there. Pure.
 
 A turn of this home takes its slot from its claim until it is settled, whatever the host says. What others take, the
-host's facts tell: the slots that leases held when they were measured, less those that may have been this home's then.
-These are its turns under way that were claimed before the answer came, and those that the facts name although they have
-been settled since. One that was settled long before and is named all the same was given up, and holds its slot.
+host's facts tell by the attempts that they name: one slot for each that is neither of a turn under way here nor of one
+that was settled since. One of this home that was settled long before and is named all the same was given up, and holds
+its slot.
 
-So nothing counts twice, and what ended after the facts were taken holds no host full. In doubt a slot counts as this
-home's: a host that is thought free is asked for a lease and says no, one that is thought full is not asked at all.
+So nothing counts twice, and what ended after the facts were taken holds no host full. Leases that are not accepted yet
+have no name and are not counted, nor are further slots of another home's turn: a host that is thought free is asked for
+a lease and says no, one that is thought full is not asked at all.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ def count_slots(
     has an attempt among those that the facts name."""
     if facts is None or answered_at is None or not 0 <= now - answered_at <= FACTS_HOLD_S:
         return len(under_way)
-    own = {turn.id for turn in under_way}
-    held = sum(turn.claimed_at is None or turn.claimed_at <= answered_at for turn in under_way)
-    for turn_id in {turn_of(attempt_id) for attempt_id in facts.running} - own:
+    named = {turn_of(attempt_id) for attempt_id in facts.running}
+    others = 0
+    for turn_id in named - {turn.id for turn in under_way}:
         last = latest.get(task_of(turn_id))
-        held += last is not None and _has_ended_since(last, turn_id, answered_at - ASKING_S)
-    return len(under_way) + max(0, facts.slots_used - held)
+        others += last is None or not _has_ended_since(last, turn_id, answered_at - ASKING_S)
+    return len(under_way) + others
 
 
 def _has_ended_since(last: Turn, turn_id: str, since: float) -> bool:
