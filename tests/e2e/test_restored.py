@@ -73,11 +73,11 @@ class TestAnOlderCopyOfTheDataRoot:
     def test_the_result_waits_for_a_checkout_that_is_gone(self, world):
         task = world.submit(two_parts(world), prompt="first;")
         eventually((world.marks / "half").exists)
-        take_copy(world)
+        take_copy(world, world.data)
         (world.marks / "go").touch()
         world.wait(task, status=0)
         leave_hosts(world)
-        put_back(world)
+        put_back(world, world.data)
         aside = world.repo.rename(world.root / "aside")
         world.run("say", task, "second;", cwd=world.root)
         eventually(lambda: "CHECKOUT_MISSING" in world.out("status", task, cwd=world.root))
