@@ -229,6 +229,24 @@ def test_a_result_can_be_fetched_into_a_checkout_that_moved(world):
     assert world.git("show", f"shunter/local/task/{task}:x.txt") == "x"
 
 
+@pytest.mark.parametrize("has_commit", [True, False])
+def test_another_repository_at_the_place_of_the_checkout_gets_nothing(world, has_commit):
+    task = world.submit(f'while [ ! -e "{world.marks}/go" ]; do sleep 0.05; done; echo x > x.txt')
+    eventually(lambda: world.json("status", task)["phrase"] == "running")
+    moved = world.repo.rename(world.root / "moved")
+    world.repo.mkdir()
+    world.git("init", "-q")
+    if has_commit:
+        world.git("-c", "user.name=U", "-c", "user.email=u@e", "commit", "-q", "--allow-empty", "-m", "x")
+    (world.marks / "go").touch()
+    world.run("wait", task, status=70, cwd=moved)
+    assert "at its new place" in world.out("result", task)
+    assert world.git("for-each-ref", "refs/remotes") == ""
+    world.run("fetch", task, cwd=moved)
+    assert world.git("show", f"shunter/local/task/{task}:x.txt", cwd=moved) == "x"
+    assert world.git("for-each-ref", "refs/remotes") == ""
+
+
 @pytest.mark.parametrize("words", [(), ("--wip",)])
 def test_a_checkout_at_its_new_place_is_known_by_what_it_holds(world, words):
     (world.repo / "a.txt").write_text("one and more\n")

@@ -174,6 +174,37 @@ class TestAnOlderCopyOfHomesState:
         put_back(world, world.state)
         return task, newest
 
+    def test_what_the_host_published_since_is_fetched_and_then_the_task_closes(self, world):
+        task, newest = self.said_since_the_copy(world)
+        assert "RESULT_UNDELIVERED" in world.run("close", task, status=None).stderr.decode()
+        told = world.run("fetch", task).stderr.decode()
+        assert f"published {newest[:12]} since" in told
+        assert result_ref(world, task)[1] == newest
+        world.run("close", task)
+
+    def test_a_branch_that_a_fetch_moves_back_is_kept(self, world):
+        """Neither home nor host know of what the branch names."""
+        task = world.submit("date > new.txt")
+        world.wait(task, status=0)
+        ref, oid = result_ref(world, task)
+        newer = world.git("commit-tree", "-p", oid, "-m", "newer", f"{oid}^{{tree}}")
+        world.git("update-ref", ref, newer)
+        assert newer[:12] in world.run("fetch", task).stderr.decode()
+        (kept,) = world.json("fetch", task, "--kept")["kept_refs"]
+        assert world.git("rev-parse", ref, kept).split() == [oid, newer]
+
+    def test_a_turn_that_was_closed_since_is_done_and_closes_again(self, world):
+        task = self.waits_in_the_copy(world, "date > new.txt")
+        world.wait(task, status=0)
+        before = result_ref(world, task)
+        world.run("close", task)
+        leave_home(world)
+        put_back(world, world.state)
+        world.run("host", "enable", "local")
+        assert world.wait(task, status=0)[0]["phrase"] == "done"
+        assert result_ref(world, task) == before and world.launches() == 1
+        world.run("close", task)
+
     def test_the_same_message_again_gives_its_result(self, world):
         task, newest = self.said_since_the_copy(world)
         world.run("say", task, "second;", "--wait")
@@ -186,8 +217,7 @@ class TestAnOlderCopyOfHomesState:
         told = world.out("result", task)
         assert "ATTEMPT_CONFLICT" in told and f"shunter say {task}" in told
         assert newest[:12] in world.run("fetch", task).stderr.decode()
-        (kept,) = world.json("fetch", task, "--kept")["kept_refs"]
-        assert world.git("rev-parse", kept) == newest, "the ref went back, and what it named is kept"
+        assert result_ref(world, task)[1] == newest
         world.run("say", task, "third;", "--wait")
         assert world.git("show", f"{result_ref(world, task)[0]}:log.txt") == "first;second;third;"
 

@@ -12,11 +12,11 @@ from ..git.repository import Repository, holds_commit, open_repository
 from ..git.transfer import (
     Transfer,
     fetch_result,
+    find_imported,
     find_parent,
     find_transfer,
     import_pack,
     import_result,
-    imported_oid,
     is_complete,
     keep_former,
     open_transfer,
@@ -105,8 +105,16 @@ def deliver_result(
     """
     repo = find_checkout(store, places, task, checkout)
     transfer = open_transfer(str(places.transfer_dir), repo)
-    former = (imported_oid(repo, entry.name, task.id) if again else None) or task.fetched_oid
-    ref = _bring_home(entry, task, publication, repo=repo, transfer=transfer)
+    stood = find_imported(repo, entry.name, task.id) if again else None
+    former = stood.oid if stood is not None else task.fetched_oid
+    try:
+        ref = _bring_home(entry, task, publication, repo=repo, transfer=transfer)
+    except ShunterError as exc:
+        # Closed on the host since, after an older copy of home's state was put back: it came home before.
+        stands = find_imported(repo, entry.name, task.id)
+        if exc.code in NOT_REACHED or stands is None or stands.oid != publication.head_oid:
+            raise
+        ref = stands.ref
     if ref is None or former is None or former == publication.head_oid:
         return Delivered(ref)
     if keep_former(transfer, task.id, former, publication.head_oid) is None:
@@ -160,24 +168,29 @@ def find_checkout(store: Store, places: Places, task: Task, checkout: str | None
     What a checkout holds makes it the task's, whatever its name: the commit that the task stands on. A clone of the
     same origin will do too. Raises FETCH_FAILED with what speaks against the given one.
     """
-    project = store.load_project(task)
-    gone = f"the checkout {project.worktree} is gone"
-    start = _start_of(places, task) if checkout is not None else task.base_oid
+    project, start = store.load_project(task), _start_of(places, task)
+    place, repo = project.worktree, None
     hint = f"run `shunter fetch {task.id}` inside the checkout at its new place, or in a clone that has {start[:12]}"
     try:
-        repo = _open_again(project.worktree)
+        repo = _open_again(place)
+        if _holds(repo.common_dir, Path(repo.common_dir).stat().st_ino, start):
+            return repo
+        fault = ShunterError("FETCH_FAILED", f"{place} is another repository by now: it lacks commit {start[:12]}")
     except ShunterError as exc:
-        other, why = _look_at(checkout, project, start)
-        if other is not None:
-            return other
-        if exc.code != "NOT_A_REPOSITORY":
-            raise
-        raise ShunterError("FETCH_FAILED", f"{gone}{why}", hint=hint) from exc
-    if checkout is not None and not holds_commit(repo.common_dir, start):
-        other, _ = _look_at(checkout, project, start)
-        if other is not None and holds_commit(other.common_dir, start):
-            return other
-    return repo
+        is_gone = exc.code in ("NOT_A_REPOSITORY", "UNBORN_HEAD")
+        fault = ShunterError("FETCH_FAILED", f"the checkout {place} is gone") if is_gone else exc
+    other, why = _look_at(checkout, project, start)
+    if other is not None and (repo is None or other.root == repo.root or holds_commit(other.common_dir, start)):
+        return other
+    if fault.code != "FETCH_FAILED":
+        raise fault
+    raise ShunterError(fault.code, fault.text + why, hint=hint)
+
+
+@lru_cache(maxsize=1024)
+def _holds(common_dir: str, inode: int, oid: str) -> bool:
+    """`inode`: of the directory, for another one may stand there tomorrow."""
+    return holds_commit(common_dir, oid)
 
 
 def _start_of(places: Places, task: Task) -> str:

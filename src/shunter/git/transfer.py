@@ -356,10 +356,13 @@ def import_result(repo: Repository, transfer: Transfer, host_name: str, task_id:
     raise ShunterError("FETCH_FAILED", f"the result could not be imported: {reason}; {kept}")
 
 
-def imported_oid(repo: Repository, host_name: str, task_id: str) -> str | None:
-    """What the task's ref in the user's repository names; None when it has none."""
-    found = (_ref_oid(repo, ref) for ref in _result_refs(host_name, task_id))
-    return next((oid for oid in found if oid is not None), None)
+def find_imported(repo: Repository, host_name: str, task_id: str) -> Imported | None:
+    """The task's ref in the user's repository; None when it has none."""
+    for ref in _result_refs(host_name, task_id):
+        oid = _ref_oid(repo, ref)
+        if oid is not None:
+            return Imported(ref, oid)
+    return None
 
 
 def keep_former(transfer: Transfer, task_id: str, former_oid: str, head_oid: str) -> str | None:

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Optional
 
 from ..wire.codec import loads
 from ..wire.errors import ShunterError
-from ..wire.messages import CloseAsk, Closed, End, Publication
+from ..wire.messages import CloseAsk, Closed, End, LastPublished, Publication
 from .durable import remove
 from .flock import hold_lock
 from .layout import Layout
@@ -47,14 +47,18 @@ def close_task(layout: Layout, ledger: Ledger, ask: CloseAsk) -> Closed:
     return Closed(removed=not kept, kept=tuple(kept))
 
 
-def last_publication(attempts: List[Dict[str, Any]]) -> Optional[Publication]:
+def last_published(attempts: List[Dict[str, Any]]) -> LastPublished:
     """Of a task's attempts, in the order of acceptance. Raises LEDGER_DAMAGED."""
     for row in reversed(attempts):
         if row["end"] is not None:
             publication = loads(End, row["end"], where="ledger", code="LEDGER_DAMAGED").publication
             if publication is not None:
-                return publication
-    return None
+                return LastPublished(row["attempt_id"], publication)
+    return LastPublished(None, None)
+
+
+def last_publication(attempts: List[Dict[str, Any]]) -> Optional[Publication]:
+    return last_published(attempts).publication
 
 
 def find_loose_work(
@@ -74,14 +78,17 @@ def _require_delivered(layout: Layout, ledger: Ledger, ask: CloseAsk, attempts: 
     if published is not None:
         if published.head_oid != ask.delivered_oid:
             text = f"home has {ask.delivered_oid}, the last turn published {published.head_oid}"
-            raise ShunterError("RESULT_UNDELIVERED", text, hint="shunter fetch, or close --discard")
+            raise ShunterError("RESULT_UNDELIVERED", text, hint=f"shunter fetch {ask.task_id}, or close --discard")
         loose = find_loose_work(layout, ledger, ask.task_id, published, timeout_s=LOOK_LIMIT_S)
         if loose is not None:
-            hint = f"look into {layout.workspace(ask.task_id)}, then shunter close --discard"
+            place = layout.workspace(ask.task_id)
+            hint = f"shunter say {ask.task_id} … publishes it; or look into {place}, then close --discard"
             raise ShunterError("RESULT_UNDELIVERED", f"only in the workspace: {loose}", hint=hint)
     elif attempts and os.path.isdir(layout.workspace(ask.task_id)):
         raise ShunterError(
-            "RESULT_UNDELIVERED", "no turn of this task published its work", hint="shunter close --discard"
+            "RESULT_UNDELIVERED",
+            "no turn of this task published its work",
+            hint=f"shunter fetch {ask.task_id} tries again, shunter say {ask.task_id} … goes on; or close --discard",
         )
 
 

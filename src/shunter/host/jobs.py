@@ -53,7 +53,8 @@ def accept_attempt(layout: Layout, ledger: Ledger, ask: AcceptAsk) -> AttemptSta
     with hold_lock(layout.task_lock(spec.task_id)):
         standing = ledger.accepted_as(spec.job_id)
         if standing not in (None, spec.attempt_id):
-            _require_same_message(layout, standing, ask)
+            if spec.number > 1:  # a task's first message is always the same
+                _require_same_message(layout, standing, ask)
             return read_status(layout, ledger, standing)
         if not ledger.was_accepted(spec, ask.token):
             before, notices = find_start(layout, ledger, spec)

@@ -35,6 +35,7 @@ from ..wire.messages import (
     FollowAsk,
     Hello,
     Jobs,
+    LastPublished,
     Lease,
     LeaseAsk,
     LeaseRef,
@@ -53,12 +54,13 @@ from ..wire.messages import (
     Pushed,
     Sleeper,
     Slept,
+    TaskRef,
     Tidied,
     TidyAsk,
 )
 from ..wire.record import changed
 from .bell import heard, open_bell, sweep_bells
-from .closing import close_task
+from .closing import close_task, last_published
 from .detached import spawn_detached
 from .durable import disk_code, remove
 from .ending import publish_again
@@ -225,6 +227,9 @@ class Host:
             raise ShunterError("PROTOCOL", "log.follow: stream is stdout or stderr")
         self.session.follow(os.path.join(self.layout.job(ask.attempt_id), ask.stream), ask.attempt_id, ask.stream)
         return Nothing()
+
+    def task_published(self, ask: TaskRef) -> LastPublished:
+        return last_published(self.ledger.attempts_of(ask.task_id))
 
     def task_close(self, ask: CloseAsk) -> Closed:
         return close_task(self.layout, self.ledger, ask)

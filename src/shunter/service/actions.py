@@ -16,7 +16,8 @@ from ..policy.outcome import NOT_AT_HOME, is_given_up, is_lost
 from ..store.briefs import remove_briefs
 from ..store.contract import Store
 from ..wire.errors import ShunterError
-from ..wire.messages import AttemptRef, AttemptStatus, CancelAsk, End
+from ..wire.ids import number_of, turn_of
+from ..wire.messages import AttemptRef, AttemptStatus, CancelAsk, End, LastPublished, Publication, TaskRef
 from .home import Home
 from .view import TaskView, load_view, without_result
 from .waiting import POLL_S, WAKE_EVERY_S, is_over
@@ -108,6 +109,8 @@ def fetch_task(home: Home, prefix: str, *, checkout: str | None = None) -> tuple
         publication = end.publication
     if publication is None:
         raise ShunterError("FETCH_FAILED", f"nothing was published: {end.error_text or end.evidence}")
+    newer, notice = _published_since(entry, turn)
+    publication = newer or publication
     found = Delivered(None)
     if has_news(publication):
         found = deliver_result(home.store, entry, home.places, task, publication, again=True, checkout=checkout)
@@ -116,7 +119,22 @@ def fetch_task(home: Home, prefix: str, *, checkout: str | None = None) -> tuple
     if was_lost or turn.error_code in NOT_AT_HOME:
         noted = replace(end, publication=found.noted(publication))
         home.store.record_publication(turn.id, noted, actor="user", now=time.time())
-    return load_view(home.store, task.id), found.notice
+    told = [words for words in (notice, found.notice) if words is not None]
+    return load_view(home.store, task.id), "; ".join(told) or None
+
+
+def _published_since(entry: HostEntry, turn: Turn) -> tuple[Publication | None, str | None]:
+    """What the host published in a later turn, of which home lost the record, and words for that."""
+    try:
+        last: LastPublished = entry.client.call("task.published", TaskRef(turn.task_id))
+    except ShunterError as exc:
+        if exc.code in NOT_REACHED:
+            raise
+        return None, None  # an older helper does not know the method
+    if last.attempt_id is None or last.publication is None or number_of(turn_of(last.attempt_id)) <= turn.number:
+        return None, None
+    words = f"{entry.name} published {last.publication.head_oid[:12]} since, in a turn of which there is no record here"
+    return last.publication, words
 
 
 def _end_of_lost(entry: HostEntry, turn: Turn) -> End:

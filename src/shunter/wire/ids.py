@@ -43,6 +43,10 @@ def task_of(turn_id: str) -> str:
     return turn_id.rpartition("-")[0]
 
 
+def number_of(turn_id: str) -> int:
+    return int(turn_id.rpartition("-")[2])
+
+
 def new_nonce() -> str:
     """32 hexadecimal digits nobody can guess."""
     return os.urandom(16).hex()

@@ -421,6 +421,19 @@ class FollowAsk:
 
 
 @dataclass(frozen=True)
+class TaskRef:
+    task_id: str
+
+
+@dataclass(frozen=True)
+class LastPublished:
+    """By the last attempt of a task that published; None where none did."""
+
+    attempt_id: Optional[str]
+    publication: Optional[Publication]
+
+
+@dataclass(frozen=True)
 class CloseAsk:
     """Remove a task's workspace. `delivered_oid` is the head that home proves to have; None = discard on purpose."""
 
@@ -523,6 +536,7 @@ METHODS = {
     "attempt.publish": (AttemptRef, AttemptStatus),
     "log.read": (LogAsk, LogChunk),
     "log.follow": (FollowAsk, Nothing),
+    "task.published": (TaskRef, LastPublished),
     "task.close": (CloseAsk, Closed),
     "result.pack": (PackAsk, Pack),
     "origin.push": (PushAsk, Pushed),

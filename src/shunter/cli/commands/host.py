@@ -112,7 +112,7 @@ def add(
     )
     found, tell = teller(as_json)
     host = add_host(Home(), ask, tell)
-    _end(ctx, found, host.name, again=f"shunter host add {shlex.quote(target)}", as_json=as_json)
+    _end(ctx, found, host.name, again=f"shunter host setup {host.name}", as_json=as_json)
 
 
 @command.command("setup")
