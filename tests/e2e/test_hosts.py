@@ -248,6 +248,9 @@ class TestWork:
         assert task in told and "1 mirror" in told and "removed" in told
         assert not pool.root_of(host).exists()
         assert [each["name"] for each in pool.entries()] == ["local"]
+        told = text_of(pool.world.run("close", task, status=64))
+        assert "HOST_UNKNOWN" in told and f"shunter close --discard {task}" in told
+        pool.world.run("close", "--discard", task)
 
     def test_a_project_goes_where_it_was_last(self, pool):
         pool.add(pool.a_host("one"))

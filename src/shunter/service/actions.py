@@ -192,7 +192,11 @@ def close_task(home: Home, prefix: str, *, discard: bool, actor: str) -> ClosedT
     if task.state != TaskState.CLOSED:
         if not discard:
             refuse_unpushed(view)
-        gone = discard and task.host not in {host.name for host in home.config.hosts}
+        gone = task.host is not None and task.host not in {host.name for host in home.config.hosts}
+        if gone and not discard:
+            text = f"host {task.host}, where the workspace of task {task.id} is or was, is not in the pool"
+            hint = f"add it again, or shunter close --discard {task.id} forgets what may be there"
+            raise ShunterError("HOST_UNKNOWN", text, hint=hint)
         if task.host is not None and not gone:
             entry = home.host(task.host)
             kept = close_on_host(entry, task, delivered_oid=task.fetched_oid, actor=actor, force=discard)
