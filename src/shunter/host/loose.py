@@ -58,12 +58,17 @@ def _look_somewhere(
 
 
 def _look(view: View, base_oid: str, published: Publication, timeout_s: float) -> Optional[str]:
+    unseen = next(filter(None, (each.unseen(view.workspace) for each in view.worktrees)), None)
+    if unseen is not None:
+        return unseen
     head = view.resolve("HEAD") if view.head is not None else None
     known = {base_oid, published.head_oid, *(each.oid for each in published.kept)}
-    tips = view.tips if view.tips is None or head is None else view.tips | {head.oid}
+    detached = {each.head for each in view.worktrees if each.head is not None}
+    heads = detached if head is None else detached | {head.oid}
+    tips = None if view.tips is None else view.tips | heads
     if tips is None or not tips <= known:
         stash = view.resolve("refs/stash")
-        named = [commit.oid for commit in (head, stash) if commit is not None]
+        named = sorted(heads if stash is None else heads | {stash.oid})
         args = ["rev-list", "--max-count=1", *named, "--branches", "--tags", "--not", *sorted(known), "--"]
         newer = run_git(args, git_dir=view.git_dir, timeout_s=timeout_s).text
         if newer:

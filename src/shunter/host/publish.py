@@ -1,10 +1,10 @@
 """Publishing: whatever state an agent left its workspace in, its work gets into the mirror.
 
 Call it only when no process of the task is left. Files that were not committed become one commit on top of HEAD; what
-HEAD has goes into the mirror and the task's branch there names it; commits that only other branches, tags or the stash
-hold are kept under refs of their own. A second call changes nothing. Git runs with a view of the workspace (see
-`view`), never with its own configuration, so neither hooks, filters nor signing of the agent's making can run or stop
-it, and a stale lock does no harm.
+HEAD has goes into the mirror and the task's branch there names it; commits that only other branches, tags, the stash or
+the HEAD of a linked worktree hold are kept under refs of their own. A second call changes nothing. Git runs with a view
+of the workspace (see `view`), never with its own configuration, so neither hooks, filters nor signing of the agent's
+making can run or stop it, and a stale lock does no harm.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ def publish_workspace(
     with failing, lock, unheld_by_pipes(workspace), open_view(workspace, mirror, object_format) as view:
         head, leftover = job.bring_in(view)
         kept = job.keep_other_work(view, head)
+        job.name_worktrees(view)
     return job.describe(head, turn_base_oid, leftover_committed=leftover, kept=kept)
 
 
@@ -156,7 +157,7 @@ class _Job:
         if attributes:
             status = with_changes(status, changed=really_changed(status, self.workspace))
         replaced = [path for path in (*status.deleted, *status.changed) if self._is_repository(path)]
-        left_out += [f"a repository of its own: {os.fsdecode(path)!r}" for path in (*status.nested, *replaced)]
+        left_out += [_nested_words(os.fsdecode(path)) for path in (*status.nested, *replaced)]
         left_out += [f"a directory that cannot be read: {os.fsdecode(path)!r}" for path in index.closed]
         if status.is_clean and not status.untracked:
             return None
@@ -228,7 +229,9 @@ class _Job:
         os.replace(index.path, os.path.join(git_dir, "index"))
 
     def keep_other_work(self, view: View, head: str) -> Tuple[KeptWork, ...]:
-        if view.tips is not None and view.tips <= {head, *(self.made or ()), *self._known()}:
+        known = {head, *(self.made or ()), *self._known()}
+        detached = {each.head: each.name for each in view.worktrees if each.head is not None and each.head not in known}
+        if view.tips is not None and view.tips <= known and not detached:
             return ()
         args = ["for-each-ref", "--no-merged=" + head, "--format=%(objectname) %(refname)"]
         listed = run_git([*args, "refs/heads", "refs/tags", "refs/stash"], git_dir=view.git_dir, allowed=())
@@ -236,6 +239,11 @@ class _Job:
         for line in listed.out.splitlines():
             oid, _, name = os.fsdecode(line).partition(" ")
             names.setdefault(oid, name)
+        for oid, name in detached.items():
+            args = ["rev-list", "--max-count=1", oid, "--not", head, "--"]
+            beyond = run_git(args, git_dir=view.git_dir, allowed=())
+            if beyond.out or beyond.status != 0:  # one that is damaged is told when it cannot be kept
+                names.setdefault(oid, f"worktrees/{name}/HEAD")
         if not names:
             return ()
         prefix = kept_prefix(self.task_id)
@@ -255,6 +263,14 @@ class _Job:
                     continue
             kept.append(KeptWork(name, refs[oid], oid))
         return tuple(kept)
+
+    def name_worktrees(self, view: View) -> None:
+        """Their files are not judged: a worktree may stand anywhere and be of any size."""
+        for worktree in view.worktrees:
+            words, place = worktree.unseen(self.workspace), worktree.place(self.workspace)
+            is_named = place is not None and (_nested_words(place) in self.left_out or os.fsencode(place) in self.links)
+            if words is not None and not is_named:
+                self.left_out.append(words)
 
     def describe(
         self, head: str, turn_base_oid: str, *, leftover_committed: bool, kept: Tuple[KeptWork, ...]
@@ -320,6 +336,10 @@ def compare(git_dir: str, old: str, new: str) -> List[FileChange]:
             counts = (None, None) if binary else (int(added), int(removed))
             changed.append(FileChange(os.fsdecode(path), kinds.get(path, "M"), *counts))
     return changed
+
+
+def _nested_words(path: str) -> str:
+    return f"a repository of its own: {path!r}"
 
 
 def _is_plain(git_dir: str, ref: str) -> bool:

@@ -18,6 +18,7 @@ from .durable import make_scratch, read_regular
 from .gitrun import alternates_line, run_git, write_atomically
 from .remove import remove_tree
 from .workspace import copy_shallow
+from .worktrees import Worktree, linked_worktrees
 
 VIEW_PREFIX = ".view-"
 _MAX_REFS = 20_000
@@ -43,6 +44,7 @@ class View:
     workspace_git_dir: Optional[str]
     head: Optional[bytes]
     tips: Optional[FrozenSet[str]]
+    worktrees: Tuple[Worktree, ...]
 
     def resolve(self, name: str) -> Optional[Commit]:
         """The commit behind a name, or None."""
@@ -92,7 +94,8 @@ def _fill(git_dir: str, workspace: str, mirror: str, object_format: str) -> View
     lines = "".join(alternates_line(os.path.realpath(each)) + "\n" for each in lenders)
     _write(git_dir, os.path.join("objects", "info", "alternates"), os.fsencode(lines))
     _write(git_dir, "HEAD", head or b"ref: refs/heads/none\n")
-    return View(git_dir, workspace, source if usable else None, head, tips)
+    worktrees = linked_worktrees(source) if is_real_directory(source) else ()
+    return View(git_dir, workspace, source if usable else None, head, tips, worktrees)
 
 
 def _config(object_format: str) -> bytes:

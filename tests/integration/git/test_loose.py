@@ -62,6 +62,22 @@ def stashed(workspace: Path) -> None:
     git(workspace, "stash")
 
 
+def committed_in_a_linked_worktree(workspace: Path) -> None:
+    linked = workspace.parent / "linked"
+    git(workspace, "worktree", "add", "-q", "--detach", str(linked))
+    committed(linked)
+
+
+def committed_in_a_linked_worktree_that_is_gone(workspace: Path) -> None:
+    committed_in_a_linked_worktree(workspace)
+    shutil.rmtree(workspace.parent / "linked")
+
+
+def edited_in_an_ignored_linked_worktree(workspace: Path) -> None:
+    git(workspace, "worktree", "add", "-q", "-b", "aside", "build/linked")
+    write(workspace / "build" / "linked" / "new.txt")
+
+
 def edited(workspace: Path) -> None:
     write(workspace / "committed.txt", "edited\n")
 
@@ -103,6 +119,9 @@ def a_link_instead(workspace: Path) -> None:
         (committed_on_no_branch, "commit"),
         (committed_and_packed, "commit"),
         (stashed, "commit"),
+        (committed_in_a_linked_worktree, "a linked worktree: '../linked'"),
+        (committed_in_a_linked_worktree_that_is_gone, "commit"),
+        (edited_in_an_ignored_linked_worktree, "a linked worktree: 'build/linked'"),
         (edited, "'committed.txt', changed after the last turn"),
         (edited_and_hidden, "'committed.txt', changed"),
         (staged, "'committed.txt', changed"),
@@ -137,6 +156,11 @@ def branched(workspace: Path) -> None:
     git(workspace, "tag", "-a", "-m", "t", "v1")
 
 
+def removed_a_linked_worktree(workspace: Path) -> None:
+    git(workspace, "worktree", "add", "-q", "--detach", "../linked")
+    shutil.rmtree(workspace.parent / "linked")
+
+
 def removed_a_file(workspace: Path) -> None:
     (workspace / "committed.txt").unlink()
 
@@ -161,7 +185,18 @@ def gone(workspace: Path) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        *(built, touched, went_back, branched, removed_a_file, emptied, lost_its_repository, lost_its_index, gone),
+        *(
+            built,
+            touched,
+            went_back,
+            branched,
+            removed_a_linked_worktree,
+            removed_a_file,
+            emptied,
+            lost_its_repository,
+            lost_its_index,
+            gone,
+        ),
     ],
 )
 def test_what_is_ignored_gone_or_known_does_not_count(

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from shunter.host.publish import compare
+from shunter.host.publish import compare, publish_workspace
 from shunter.wire import codec
 from shunter.wire.errors import ShunterError
 
-from .world import TASK, World, commit_all, fingerprint, git, write
+from .world import IDENTITY, TASK, World, commit_all, fingerprint, git, write
 
 
 @pytest.fixture
@@ -171,6 +171,114 @@ def test_work_on_other_branches_tags_and_the_stash_is_kept(world: World, base: s
     git(Path(world.mirror), "cat-file", "-e", experiment)
     git(Path(world.mirror), "cat-file", "-e", tagged)
     assert world.publish(base).kept == published.kept
+
+
+def test_a_commit_that_only_a_linked_worktree_names_is_kept(world: World, base: str) -> None:
+    workspace = world.workspace()
+    git(workspace, "worktree", "add", "-q", "--detach", "../feature")
+    write(workspace.parent / "feature" / "work")
+    oid = commit_all(workspace.parent / "feature")
+    published = world.publish(base)
+    assert [(each.name, each.oid) for each in published.kept] == [("worktrees/feature/HEAD", oid)]
+    assert git(Path(world.mirror), "rev-parse", published.kept[0].ref) == oid
+    assert published.left_out == ("a linked worktree: '../feature', which may hold uncommitted files",)
+    shutil.rmtree(workspace.parent / "feature")
+    again = world.publish(base)
+    assert (again.kept, again.left_out) == (published.kept, ())
+
+
+def test_a_linked_worktree_on_a_branch_or_on_a_known_commit_is_kept_once_at_most(world: World, base: str) -> None:
+    workspace = world.workspace()
+    git(workspace, "worktree", "add", "-q", "--detach", "../behind", base)
+    git(workspace, "worktree", "add", "-q", "-b", "feature", str(world.tmp / "far"))
+    write(world.tmp / "far" / "work")
+    oid = commit_all(world.tmp / "far")
+    git(workspace, "worktree", "add", "-q", "--detach", "../same", "feature")
+    write(workspace / "merged")
+    commit_all(workspace)
+    published = world.publish(base)
+    assert [(each.name, each.oid) for each in published.kept] == [("refs/heads/feature", oid)]
+    places = ("../behind", str(world.tmp / "far"), "../same")
+    assert published.left_out == tuple(
+        f"a linked worktree: {each!r}, which may hold uncommitted files" for each in places
+    )
+
+
+def test_a_linked_worktree_inside_the_workspace_is_named_once_also_an_ignored_one(world: World, base: str) -> None:
+    workspace = world.workspace()
+    write(workspace / ".gitignore", "ignored/\n")
+    for place in ("seen", "ignored/unseen"):
+        git(workspace, "worktree", "add", "-q", "--detach", place)
+        write(workspace / place / "file")
+    published = world.publish(base)
+    assert sorted(published.left_out) == [
+        "a linked worktree: 'ignored/unseen', which may hold uncommitted files",
+        "a repository of its own: 'seen'",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        ("no gitdir", "'feature'"),
+        ("gitdir link", "'feature'"),
+        ("gitdir pipe", "'feature'"),
+        ("gitdir of bytes", "'feature'"),
+        ("gitdir too long", "'feature'"),
+        ("entry link", "'feature'"),
+        ("all a link", "'worktrees'"),
+        ("all a file", "'worktrees'"),
+        ("too many", "'1 more'"),
+    ],
+)
+def test_linked_worktrees_that_cannot_be_told_are_named(world: World, base: str, damage: str, words: str) -> None:
+    workspace = world.workspace()
+    listed = workspace / ".git" / "worktrees"
+    git(workspace, "worktree", "add", "-q", "--detach", "../feature")
+    entry, gitdir = listed / "feature", listed / "feature" / "gitdir"
+    if damage == "too many":
+        for number in range(100):
+            write(listed / f"a{number}" / "gitdir", "/nowhere/.git\n")
+    elif damage.startswith("gitdir of"):
+        write(gitdir, b"/\0\xff/.git\n")
+    elif damage.startswith("gitdir too"):
+        write(gitdir, "/x" * 4096)
+    elif damage.startswith("all"):
+        listed.rename(workspace.parent / "aside")
+        listed.symlink_to(workspace.parent / "aside") if damage.endswith("link") else write(listed)
+    elif damage == "entry link":
+        entry.rename(workspace.parent / "aside")
+        entry.symlink_to(workspace.parent / "aside")
+    else:
+        gitdir.unlink()
+        if damage == "gitdir link":
+            gitdir.symlink_to("/etc/hostname")
+        elif damage == "gitdir pipe":
+            os.mkfifo(gitdir)
+    assert world.publish(base).left_out == (f"a linked worktree whose place cannot be told: {words}",)
+
+
+def test_the_head_of_a_linked_worktree_that_names_nothing_is_told(world: World, base: str) -> None:
+    workspace = world.workspace()
+    write(workspace / ".git" / "worktrees" / "new\nline" / "HEAD", "1" * 40)
+    published = publish_workspace(
+        str(workspace),
+        world.mirror,
+        task_id=TASK,
+        base_oid=base,
+        turn_base_oid=base,
+        message="left",
+        identity=IDENTITY,
+    )
+    assert published.kept == ()
+    assert any(each.startswith("worktrees/new?line/HEAD could not be kept") for each in published.notices)
+
+
+def test_a_linked_worktree_may_be_named_relative_to_its_entry(world: World, base: str) -> None:
+    workspace = world.workspace()
+    git(workspace, "worktree", "add", "-q", "--detach", "../feature")
+    write(workspace / ".git" / "worktrees" / "feature" / "gitdir", "../../../../feature/.git\n")
+    assert world.publish(base).left_out == ("a linked worktree: '../feature', which may hold uncommitted files",)
 
 
 def test_a_rewritten_history_is_said_to_be_one(world: World, base: str) -> None:
