@@ -15,7 +15,7 @@ from .flock import try_lock
 from .gitrun import os_errors, run_git
 from .pipes import unheld_by_pipes
 from .snapshot import Source, private_index, really_changed, scratch_root
-from .view import View, is_real_directory, open_view
+from .view import FOREIGN_REFS, View, is_real_directory, open_view
 
 
 def find_loose(
@@ -67,9 +67,8 @@ def _look(view: View, base_oid: str, published: Publication, timeout_s: float) -
     heads = detached if head is None else detached | {head.oid}
     tips = None if view.tips is None else view.tips | heads
     if tips is None or not tips <= known:
-        stash = view.resolve("refs/stash")
-        named = sorted(heads if stash is None else heads | {stash.oid})
-        args = ["rev-list", "--max-count=1", *named, "--branches", "--tags", "--not", *sorted(known), "--"]
+        refs = [f"--exclude={FOREIGN_REFS}/*", "--glob=refs/*"]
+        args = ["rev-list", "--max-count=1", *sorted(heads), *refs, "--not", *sorted(known), "--"]
         newer = run_git(args, git_dir=view.git_dir, timeout_s=timeout_s).text
         if newer:
             return f"commit {newer}, made after the last turn"

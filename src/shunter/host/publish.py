@@ -1,10 +1,10 @@
 """Publishing: whatever state an agent left its workspace in, its work gets into the mirror.
 
 Call it only when no process of the task is left. Files that were not committed become one commit on top of HEAD; what
-HEAD has goes into the mirror and the task's branch there names it; commits that only other branches, tags, the stash or
-the HEAD of a linked worktree hold are kept under refs of their own. A second call changes nothing. Git runs with a view
-of the workspace (see `view`), never with its own configuration, so neither hooks, filters nor signing of the agent's
-making can run or stop it, and a stale lock does no harm.
+HEAD has goes into the mirror and the task's branch there names it; commits that only other refs (branches, tags, the
+stash, notes) or the HEAD of a linked worktree hold are kept under refs of their own. A second call changes nothing. Git
+runs with a view of the workspace (see `view`), never with its own configuration, so neither hooks, filters nor signing
+of the agent's making can run or stop it, and a stale lock does no harm.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from ..wire.messages import FileChange, KeptWork, Publication
 from ..wire.record import changed as with_changes
 from ..wire.record import dataclass
 from .flock import hold_lock
-from .gitrun import os_errors, run_git, write_atomically
+from .gitrun import failure_line, os_errors, run_git, write_atomically
 from .mirror import bring_objects, kept_prefix, move_ref, result_ref
 from .pipes import unheld_by_pipes
 from .refs import published_head
 from .snapshot import PrivateIndex, Source, private_index, really_changed, write_tree
-from .view import Commit, View, is_real_directory, open_view
+from .view import FOREIGN_REFS, Commit, View, is_real_directory, open_view
 from .workspace import Identity
 
 MAX_CHANGED = 1000
@@ -234,11 +234,14 @@ class _Job:
         if view.tips is not None and view.tips <= known and not detached:
             return ()
         args = ["for-each-ref", "--no-merged=" + head, "--format=%(objectname) %(refname)"]
-        listed = run_git([*args, "refs/heads", "refs/tags", "refs/stash"], git_dir=view.git_dir, allowed=())
+        listed = run_git(args, git_dir=view.git_dir, allowed=())
+        if listed.status != 0:
+            self.left_out.append(f"what other refs name, for they could not be listed: {failure_line(listed.err)}")
         names: Dict[str, str] = {}
         for line in listed.out.splitlines():
             oid, _, name = os.fsdecode(line).partition(" ")
-            names.setdefault(oid, name)
+            if not name.startswith(FOREIGN_REFS + "/"):
+                names.setdefault(oid, name)
         for oid, name in detached.items():
             args = ["rev-list", "--max-count=1", oid, "--not", head, "--"]
             beyond = run_git(args, git_dir=view.git_dir, allowed=())

@@ -21,6 +21,7 @@ from .workspace import copy_shallow
 from .worktrees import Worktree, linked_worktrees
 
 VIEW_PREFIX = ".view-"
+FOREIGN_REFS = "refs/remotes"  # what somebody fetched from another repository stands there
 _MAX_REFS = 20_000
 _MAX_FILE_BYTES = 16 << 20
 _HEAD = re.compile(rb"(ref: refs/[^\n]+|[0-9a-f]{40}|[0-9a-f]{64})\n?\Z")
@@ -36,7 +37,7 @@ class Commit:
 class View:
     """`git_dir` to use instead of the workspace's; `head` is the content of its HEAD when that was usable.
 
-    `tips`: what its branches, tags and stash name; None when that is not known without git.
+    `tips`: what its refs name, copies of another repository's left out; None when that is not known without git.
     """
 
     git_dir: str
@@ -106,7 +107,8 @@ def _config(object_format: str) -> bytes:
 
 
 def _copy_refs(source: str, target: str) -> Optional[FrozenSet[str]]:
-    """Copy branches, tags and the stash as files; links and anything irregular are passed over. What they name."""
+    """Copy the refs as files, less those of other repositories; links and anything irregular are passed over. What they
+    name."""
     packed = read_regular(os.path.join(source, "packed-refs"), _MAX_FILE_BYTES)
     if packed is not None:
         _write(target, "packed-refs", packed)
@@ -114,9 +116,11 @@ def _copy_refs(source: str, target: str) -> Optional[FrozenSet[str]]:
     if not is_real_directory(os.path.join(source, "refs")):
         return None if packed else frozenset()
     copied = 0
-    waiting: List[Tuple[str, int]] = [(os.path.join("refs", each), 0) for each in ("heads", "tags", "stash")]
+    waiting: List[Tuple[str, int]] = [("refs", 0)]
     while waiting and copied < _MAX_REFS:
         name, depth = waiting.pop()
+        if name == FOREIGN_REFS:
+            continue
         full = os.path.join(source, name)
         if is_real_directory(full):
             if depth < 40:

@@ -62,6 +62,10 @@ def stashed(workspace: Path) -> None:
     git(workspace, "stash")
 
 
+def noted(workspace: Path) -> None:
+    git(workspace, "notes", "add", "-m", "a note")
+
+
 def committed_in_a_linked_worktree(workspace: Path) -> None:
     linked = workspace.parent / "linked"
     git(workspace, "worktree", "add", "-q", "--detach", str(linked))
@@ -119,6 +123,7 @@ def a_link_instead(workspace: Path) -> None:
         (committed_on_no_branch, "commit"),
         (committed_and_packed, "commit"),
         (stashed, "commit"),
+        (noted, "commit"),
         (committed_in_a_linked_worktree, "a linked worktree: '../linked'"),
         (committed_in_a_linked_worktree_that_is_gone, "commit"),
         (edited_in_an_ignored_linked_worktree, "a linked worktree: 'build/linked'"),
@@ -154,6 +159,14 @@ def went_back(workspace: Path) -> None:
 def branched(workspace: Path) -> None:
     git(workspace, "branch", "again", "HEAD~1")
     git(workspace, "tag", "-a", "-m", "t", "v1")
+
+
+def fetched(workspace: Path) -> None:
+    git(workspace, "checkout", "-q", "--detach")
+    committed(workspace)
+    git(workspace, "update-ref", "refs/remotes/other/main", "HEAD")
+    git(workspace, "checkout", "-q", f"task/{TASK}")
+    git(workspace, "pack-refs", "--all")
 
 
 def removed_a_linked_worktree(workspace: Path) -> None:

@@ -173,6 +173,33 @@ def test_work_on_other_branches_tags_and_the_stash_is_kept(world: World, base: s
     assert world.publish(base).kept == published.kept
 
 
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_commits_of_any_ref_are_kept_but_not_what_was_fetched(world: World, base: str, is_packed: bool) -> None:
+    workspace = world.workspace()
+    git(workspace, "notes", "add", "-m", "a note")
+    git(workspace, "checkout", "-q", "--detach")
+    for ref in ("refs/custom/x", "refs/remotes/other/main"):
+        oid = commit_all(workspace, ref)
+        git(workspace, "update-ref", ref, oid)
+        git(workspace, "checkout", "-q", base)
+    git(workspace, "checkout", "-q", f"task/{TASK}")
+    if is_packed:
+        git(workspace, "pack-refs", "--all")
+    assert {each.name for each in world.publish(base).kept} == {"refs/notes/commits", "refs/custom/x"}
+
+
+def test_refs_that_cannot_be_listed_are_told(world: World, base: str) -> None:
+    workspace = world.workspace()
+    git(workspace, "checkout", "-q", "-b", "work")
+    oid = commit_all(workspace)
+    git(workspace, "checkout", "-q", f"task/{TASK}")
+    object_file = workspace / ".git" / "objects" / oid[:2] / oid[2:]
+    object_file.chmod(0o644)
+    write(object_file, "garbage")
+    [left] = world.publish(base).left_out
+    assert left.startswith("what other refs name") and oid in left
+
+
 def test_a_commit_that_only_a_linked_worktree_names_is_kept(world: World, base: str) -> None:
     workspace = world.workspace()
     git(workspace, "worktree", "add", "-q", "--detach", "../feature")
