@@ -1,4 +1,4 @@
-"""Fixtures of the whole suite; `world` is home and host of one test, below its own directory."""
+"""Fixtures of the whole suite: `world` is home and host of one test, `pool` a home with hosts reached by ssh."""
 
 from __future__ import annotations
 
@@ -19,5 +19,14 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture
 def world(tmp_path):
     made = World(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def pool(tmp_path):
+    from pool_world import Pool  # home alone: it needs a newer Python than a host
+
+    made = Pool(tmp_path)
     yield made
     made.close()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from e2e_world import eventually, quoted
-from pool_world import Pool, text_of
+from pool_world import text_of
 from ssh_lab import SSHD
 
 from shunter.fleet.client import HostClient
@@ -25,13 +25,6 @@ pytestmark = [
     pytest.mark.skipif(SSHD is None or shutil.which("ssh") is None, reason="no OpenSSH server here"),
     pytest.mark.timeout(180),
 ]
-
-
-@pytest.fixture
-def pool(tmp_path):
-    made = Pool(tmp_path)
-    yield made
-    made.close()
 
 
 class TestAdding:

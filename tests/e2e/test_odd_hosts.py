@@ -17,7 +17,7 @@ import pytest
 from e2e_world import eventually
 from gone import take_away
 from machine_lab import Machine, MachineHost, debian11_root
-from pool_world import Pool, text_of
+from pool_world import text_of
 from ssh_lab import SSHD, keygen
 
 from shunter.fleet.ssh import socket_options
@@ -27,13 +27,6 @@ pytestmark = [
     pytest.mark.skipif(SSHD is None or shutil.which("ssh") is None, reason="no OpenSSH server here"),
     pytest.mark.timeout(700),  # the first one with a machine may wait for the download
 ]
-
-
-@pytest.fixture
-def pool(tmp_path):
-    made = Pool(tmp_path)
-    yield made
-    made.close()
 
 
 @pytest.fixture(scope="session")

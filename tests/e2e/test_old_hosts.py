@@ -12,7 +12,7 @@ import click
 import pytest
 from e2e_world import eventually
 from machine_lab import Machine, MachineHost, debian11_root
-from pool_world import Pool, text_of
+from pool_world import text_of
 
 import shunter
 
@@ -23,13 +23,6 @@ KILLS = {"etc/systemd/logind.conf.d/lab.conf": "[Login]\nKillUserProcesses=yes\n
 @pytest.fixture(scope="session")
 def base():
     return debian11_root()
-
-
-@pytest.fixture
-def pool(tmp_path):
-    made = Pool(tmp_path)
-    yield made
-    made.close()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from e2e_world import cmdline, eventually, kill
 from origin_lab import Origin
-from pool_world import Pool, text_of
+from pool_world import text_of
 from small_disk import small_disk
 from ssh_lab import SSHD, LabHost, run
 
@@ -20,13 +20,6 @@ pytestmark = [
 ]
 needs_own_users = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: accounts of their own")
 PURGE = ("host", "remove", "one", "--purge", "--yes")
-
-
-@pytest.fixture
-def pool(tmp_path):
-    made = Pool(tmp_path)
-    yield made
-    made.close()
 
 
 @pytest.fixture

@@ -8,17 +8,9 @@ from pathlib import Path
 
 import pytest
 from e2e_world import World, eventually, kill
-from pool_world import Pool
 from ssh_lab import SSHD
 
 from shunter.dispatch.former import RECENT_S
-
-
-@pytest.fixture
-def world(tmp_path):
-    made = World(tmp_path)
-    yield made
-    made.close()
 
 
 def leave_hosts(world: World) -> None:
@@ -54,15 +46,20 @@ def contains(world: World, ref: str, oid: str) -> bool:
 
 
 class TestAnOlderCopyOfTheDataRoot:
-    def test_a_follow_up_goes_on_from_the_result_that_home_has(self, world):
+    def task_half_done_in_the_copy(self, world: World) -> str:
+        """It is done and at home; the copy, put back, is of before."""
         task = world.submit(two_parts(world), prompt="first;")
         eventually((world.marks / "half").exists)
         take_copy(world, world.data)
         (world.marks / "go").touch()
         world.wait(task, status=0)
-        ref, delivered = result_ref(world, task)
         leave_hosts(world)
         put_back(world, world.data)
+        return task
+
+    def test_a_follow_up_goes_on_from_the_result_that_home_has(self, world):
+        task = self.task_half_done_in_the_copy(world)
+        ref, delivered = result_ref(world, task)
         world.run("reconcile")
         world.run("say", task, "second;", "--wait")
         assert contains(world, ref, delivered)
@@ -71,13 +68,7 @@ class TestAnOlderCopyOfTheDataRoot:
         assert "did not know" in told and delivered[:12] in told
 
     def test_the_result_waits_for_a_checkout_that_is_gone(self, world):
-        task = world.submit(two_parts(world), prompt="first;")
-        eventually((world.marks / "half").exists)
-        take_copy(world, world.data)
-        (world.marks / "go").touch()
-        world.wait(task, status=0)
-        leave_hosts(world)
-        put_back(world, world.data)
+        task = self.task_half_done_in_the_copy(world)
         aside = world.repo.rename(world.root / "aside")
         world.run("say", task, "second;", cwd=world.root)
         eventually(lambda: "CHECKOUT_MISSING" in world.out("status", task, cwd=world.root))
@@ -224,13 +215,6 @@ class TestAnOlderCopyOfHomesState:
 
 @pytest.mark.skipif(SSHD is None or shutil.which("ssh") is None, reason="no OpenSSH server here")
 class TestAnOlderCopyOfHomesStateAndTwoHosts:
-    @pytest.fixture
-    def pool(self, tmp_path):
-        (tmp_path / "pool").mkdir()
-        made = Pool(tmp_path / "pool")
-        yield made
-        made.close()
-
     def waits_for_both(self, pool):
         """Both hosts drained, a task that waits, and nobody at home."""
         hosts = [pool.a_host(name) for name in ("alpha", "beta")]

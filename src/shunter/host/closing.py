@@ -57,10 +57,6 @@ def last_published(attempts: List[Dict[str, Any]]) -> LastPublished:
     return LastPublished(None, None)
 
 
-def last_publication(attempts: List[Dict[str, Any]]) -> Optional[Publication]:
-    return last_published(attempts).publication
-
-
 def find_loose_work(
     layout: Layout, ledger: Ledger, task_id: str, published: Publication, *, timeout_s: float
 ) -> Optional[str]:
@@ -74,7 +70,7 @@ def find_loose_work(
 
 
 def _require_delivered(layout: Layout, ledger: Ledger, ask: CloseAsk, attempts: List[Dict[str, Any]]) -> None:
-    published = last_publication(attempts)
+    published = last_published(attempts).publication
     if published is not None:
         if published.head_oid != ask.delivered_oid:
             text = f"home has {ask.delivered_oid}, the last turn published {published.head_oid}"

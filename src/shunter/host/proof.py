@@ -18,7 +18,7 @@ from typing import List, Optional, Tuple
 from ..wire.errors import ShunterError
 from ..wire.ids import checked_id
 from ..wire.messages import Contents, HeldTask, Proof, ProofRef, Sleeper, Slept, Tidied
-from .closing import find_loose_work, last_publication
+from .closing import find_loose_work, last_published
 from .detached import lingers, spawn_detached
 from .durable import remove
 from .flock import hold_lock
@@ -271,7 +271,7 @@ def contents(layout: Layout, ledger: Ledger) -> Contents:
 def _held(layout: Layout, ledger: Ledger, task_id: str, give_up_at: float) -> HeldTask:
     attempts = ledger.attempts_of(task_id)
     try:
-        published = last_publication(attempts)
+        published = last_published(attempts).publication
     except ShunterError:  # what cannot be read is nobody's to throw away unasked
         return HeldTask(task_id, None, loose=True)
     if published is None:

@@ -65,12 +65,11 @@ def read_supervisor(layout: Layout, attempt_id: str) -> Optional[Dict[str, Any]]
 
     Its launch names it again, for the case that somebody removed the job's directory under it.
     """
-    launched = _read_object(layout.signal(attempt_id, "launched")) or {}
-    again = {name: launched.get("supervisor_" + name) for name in ("pid", "start_time", "boot_id")}
-    for body in (_read_object(layout.job(attempt_id) + "/supervisor"), again):
-        if body is not None and isinstance(body.get("pid"), int):
-            return body
-    return None
+    body = _read_object(layout.job(attempt_id) + "/supervisor")
+    if body is None or not isinstance(body.get("pid"), int):
+        launched = _read_object(layout.signal(attempt_id, "launched")) or {}
+        body = {name: launched.get("supervisor_" + name) for name in ("pid", "start_time", "boot_id")}
+    return body if isinstance(body["pid"], int) else None
 
 
 def _read_object(path: str) -> Optional[Dict[str, Any]]:
